@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# The front door.  Each target is one script of scripts/, which has --help.
+#
+#   KSRC=path   take this kernel tree as base (read only) instead of the
+#               distribution's source package
+#   FORCE=1     try the series on a tree of another version; with 'tree':
+#               throw away what build/tree has
+#   ACCEL=kvm   or tcg: how guests run (default: KVM where it really works)
+
+PYTHON := build/venv/bin/python
+
+export KSRC FORCE ACCEL
+
+.DEFAULT_GOAL := help
+.PHONY: help deps bench check unit tree export base kernels readme clean distclean
+
+help: ## list the targets
+	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | \
+		awk '{ name = $$1; $$1 = ""; printf "  %-10s%s\n", name, $$0 }'
+
+deps: ## install what is missing (as root; else say what to install)
+	@scripts/deps
+
+bench: deps ## build and boot base and series, measure, print the comparison
+	@$(PYTHON) scripts/bench.py
+
+check: deps ## run all tests; the last line counts passed, failed, skipped
+	@$(PYTHON) scripts/check.py
+
+unit: deps ## run only the tests of the scripts (no kernel build)
+	@$(PYTHON) scripts/check.py --only scripts
+
+base: deps ## get the base kernel
+	@$(PYTHON) scripts/base.py
+
+tree: deps ## make build/tree: the base in git, one commit per patch
+	@$(PYTHON) scripts/tree.py
+
+export: deps ## write patches/, series and the copies from build/tree
+	@$(PYTHON) scripts/export.py
+
+kernels: deps ## build the base and the series kernel
+	@$(PYTHON) scripts/kernel.py
+
+readme: deps ## put the last result of 'make bench' into README.md
+	@$(PYTHON) scripts/readme.py
+
+clean: ## remove built kernels and results, keep the downloaded base
+	@scripts/clean
+
+distclean: ## remove all of build/
+	@scripts/clean --all

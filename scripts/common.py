@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the scripts share: paths, errors, stages with progress, commands.
+
+Every script is one job.  It raises Fail for anything the user can mend, and
+is started through run_main(), which turns Fail, Ctrl-C and a full disk into
+one clear message and a non-zero exit.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("SERIES_BUILD_DIR", ROOT / "build")).resolve()
+LOGS = BUILD / "logs"
+RESULTS = BUILD / "results"
+PATCHES = ROOT / "patches"
+SERIES = ROOT / "series"
+CONFIGS = ROOT / "configs"
+
+# A commit of the same content must have the same name on every machine.
+GIT_IDENTITY = {
+    "GIT_CONFIG_GLOBAL": str(ROOT / "scripts/gitconfig"),
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_COMMITTER_NAME": "series",
+    "GIT_COMMITTER_EMAIL": "series@localhost",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
+class Fail(Exception):
+    """An error that the user can do something about; its text says what."""
+
+
+def say(text):
+    """Print one line at once, also when the output goes to a file."""
+    print(text, flush=True)
+
+
+def duration(seconds):
+    """Format seconds (float) as '12 s' or '3 min 04 s'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60:02d} s"
+
+
+@contextlib.contextmanager
+def stage(title):
+    """Announce a stage, and say how long it took when it is done."""
+    say(f"==> {title}")
+    start = time.monotonic()
+    yield
+    took = time.monotonic() - start
+    if took >= 1:
+        say(f"    done in {duration(took)}")
+
+
+def need_space(path, gib, what):
+    """Raise Fail unless the file system of path has gib GiB free.
+
+    Checked before a long job, because a disk that fills half way through
+    costs the user the whole wait.
+    """
+    path = Path(path)
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free / 2**30
+    if free < gib:
+        raise Fail(f"{what} needs {gib} GiB of disk space below {path}, "
+                   f"{free:.1f} GiB are free: make room and run it again")
+
+
+def need_tool(name, package):
+    """Raise Fail unless the command name is there; package provides it."""
+    if not shutil.which(name):
+        raise Fail(f"the command '{name}' is missing: "
+                   f"apt-get install {package}")
+
+
+def end_group(process):
+    """End a child and all that it started, gently first."""
+    for sig, wait in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sig)
+        try:
+            process.wait(timeout=wait)
+        except subprocess.TimeoutExpired:
+            continue
+        # The leader can be gone while its children still run.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return
+
+
+def tail(log, lines=20):
+    """Return the last lines of a log as one indented string."""
+    try:
+        text = Path(log).read_text(errors="replace")
+    except OSError:
+        return ""
+    # A console writes carriage returns and escape sequences of its own.
+    rows = [row.rstrip() for row in text.replace("\r", "\n").split("\n")]
+    return "\n".join("    | " + row for row in rows if row)[-8000:] \
+        if len(rows) <= lines else \
+        "\n".join("    | " + row for row in [r for r in rows if r][-lines:])
+
+
+def run_logged(command, log, timeout=None, cwd=None, env=None, check=True,
+               what=None, progress=None):
+    """Run a long command with its output in a log and a sign of life.
+
+    command: list of str.  timeout: seconds (float) or None.  progress: a
+    function from the log's path to a short str, shown beside the time.
+    Returns the exit status (int); a command that ran into its time limit is
+    ended with all its children and gives None.  Raises Fail on a status
+    other than 0 when check is set, with the log's last lines.
+    """
+    log = Path(log)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    shown = start
+    tty = sys.stdout.isatty()
+    status = 0
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, cwd=cwd, env=env,
+            start_new_session=True)
+        try:
+            while True:
+                try:
+                    status = process.wait(timeout=1)
+                    break
+                except subprocess.TimeoutExpired:
+                    pass
+                now = time.monotonic()
+                if timeout and now - start > timeout:
+                    end_group(process)
+                    status = None
+                    break
+                if now - shown >= (2 if tty else 60):
+                    shown = now
+                    note = progress(log) if progress else ""
+                    line = f"    {duration(now - start)} {note}".rstrip()
+                    if tty:
+                        print(f"\r\033[K{line}", end="", flush=True)
+                    else:
+                        say(line)
+        except BaseException:
+            end_group(process)
+            raise
+        finally:
+            if tty:
+                print("\r\033[K", end="", flush=True)
+    if check and status != 0:
+        why = (f"did not end within {duration(timeout)}" if status is None
+               else f"failed with status {status}")
+        raise Fail(f"{what or command[0]} {why}; the end of {shown_path(log)}:"
+                   f"\n{tail(log)}")
+    return status
+
+
+def shown_path(path):
+    """Return a path as a user would type it from the top folder."""
+    try:
+        return str(Path(path).resolve().relative_to(ROOT))
+    except ValueError:
+        return str(path)
+
+
+def git(*args, cwd=None, check=True, env=None, data=None):
+    """Run git without the user's configuration and return its stdout (str).
+
+    Raises Fail with git's own words when it fails and check is set.
+    """
+    environment = os.environ | GIT_IDENTITY | (env or {})
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        if name not in (env or {}):
+            environment.pop(name, None)
+    done = subprocess.run(["git", *map(str, args)], cwd=cwd, env=environment,
+                          input=data, capture_output=True, text=True,
+                          errors="surrogateescape")
+    if check and done.returncode:
+        raise Fail(f"git {args[0]} failed: "
+                   f"{(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def write_atomically(path, text):
+    """Write a text file so that a reader sees the old or the new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def read_settings(path):
+    """Read NAME=value lines with # comments; returns a dict of str."""
+    settings = {}
+    for line in Path(path).read_text().splitlines():
+        line = line.strip()
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            settings[name.strip()] = value.strip()
+    return settings
+
+
+def series_patches():
+    """Return the patch names (list of str) of `series`, in order."""
+    if not SERIES.exists():
+        raise Fail("there is no file 'series' at the top of the repository")
+    names = []
+    for line in SERIES.read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            names.append(line)
+    missing = [name for name in names if not (PATCHES / name).is_file()]
+    if missing:
+        raise Fail(f"series names {missing[0]}, but there is no "
+                   f"patches/{missing[0]}")
+    return names
+
+
+@contextlib.contextmanager
+def build_lock():
+    """Let only one job at a time work below the build folder.
+
+    A job that a locked job starts inherits the lock instead of waiting for
+    itself.
+    """
+    BUILD.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("SERIES_LOCKED") == str(BUILD):
+        yield
+        return
+    with open(BUILD / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Fail(f"another job is running below {shown_path(BUILD)}: "
+                       "wait for it or end it, then run this again") from None
+        os.environ["SERIES_LOCKED"] = str(BUILD)
+        try:
+            yield
+        finally:
+            del os.environ["SERIES_LOCKED"]
+
+
+def run_main(main):
+    """Start a script's main() and turn its errors into one message."""
+    def terminated(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminated)
+    try:
+        sys.exit(main() or 0)
+    except Fail as failure:
+        print(f"error: {failure}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted: nothing is broken, the same command goes on "
+              "from here", file=sys.stderr, flush=True)
+        sys.exit(130)
+    except OSError as failure:
+        if failure.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: no disk space left ({failure.filename or BUILD}): "
+              "make room and run it again", file=sys.stderr, flush=True)
+        sys.exit(1)

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Make build/tree: a git tree of the base with one commit per patch.
+
+Branch `work` on top of `base`.  Rebase it freely, then 'make export'.  A
+tree with work that was not exported is never touched.
+"""
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from apply import apply_series
+from base import REPO, get_base
+from common import (BUILD, Fail, build_lock, git, need_space, run_main, say,
+                    stage)
+from export import TREE, differences, write_export
+
+
+def unexported():
+    """Return what build/tree holds that patches/ does not (list of str)."""
+    rows = git("status", "--porcelain", "-uno", cwd=TREE).splitlines()
+    with tempfile.TemporaryDirectory(prefix="export-", dir=BUILD) as temp:
+        write_export(git("rev-parse", "HEAD", cwd=TREE).strip(), Path(temp))
+        rows += differences(temp)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="FORCE=1 throws away what build/tree has and starts again.")
+    parser.add_argument("--is-exported", action="store_true",
+                        help="change nothing: exit 0 when patches/ has all "
+                             "that build/tree has, 1 when not")
+    options = parser.parse_args()
+    with build_lock():
+        if options.is_exported:
+            return 1 if TREE.exists() and unexported() else 0
+        get_base()
+        tip = apply_series()
+        if (TREE / ".git").exists():
+            at = git("rev-parse", "HEAD", cwd=TREE).strip()
+            made = git("rev-parse", "-q", "--verify", "refs/made", cwd=REPO,
+                       check=False).strip()
+            dirty = git("status", "--porcelain", "-uno", cwd=TREE).strip()
+            if at == tip and not dirty:
+                say("build/tree is up to date (branch work)")
+                return
+            # Untouched since it was made, so there is nothing to lose.
+            if (at != made or dirty) and unexported() and \
+                    os.environ.get("FORCE") != "1":
+                raise Fail("build/tree has work that patches/ does not have: "
+                           "'make export' to keep it, FORCE=1 to throw it "
+                           "away")
+            with stage("moving build/tree to the patches' state"):
+                git("checkout", "-q", "-f", "-B", "work", tip, cwd=TREE)
+        else:
+            need_space(BUILD, 3, "the work tree")
+            shutil.rmtree(TREE, ignore_errors=True)
+            git("worktree", "prune", cwd=REPO)
+            with stage("checking out build/tree"):
+                git("worktree", "add", "-q", "-f", "-B", "work", TREE, tip,
+                    cwd=REPO)
+        git("update-ref", "refs/made", tip, cwd=REPO)
+    say("build/tree: branch work, one commit per patch above base; change "
+        "it, then 'make export'")
+
+
+if __name__ == "__main__":
+    run_main(main)
