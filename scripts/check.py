@@ -268,11 +268,16 @@ def check_boot(tree, side, kvm):
     release = (tree / "include/config/kernel.release").read_text().strip()
     if not result.output.startswith(release):
         raise Fail(f"it says it is {result.output.splitlines()[:1]}")
-    splat = re.search(r"^.*(WARNING: |BUG: |Oops|Call Trace).*$",
-                      result.console.read_text(errors="replace"), re.M)
+    check_splat(result.console)
+
+
+def check_splat(console):
+    """A console log (Path) has no warning, bug or sanitizer report."""
+    splat = re.search(r"^.*(WARNING: |BUG: |UBSAN: |Oops|Call Trace).*$",
+                      console.read_text(errors="replace"), re.M)
     if splat:
-        raise Fail(f"its console has: {splat.group(0).strip()} (all of it: "
-                   f"{shown_path(result.console)})")
+        raise Fail(f"the console has: {splat.group(0).strip()} (all of it: "
+                   f"{shown_path(console)})")
 
 
 def wanted_selftests(tree):
@@ -399,6 +404,15 @@ def group_kernels(tally):
     compare_selftests(tally, trees, kvm)
     check_latency(tally, trees)
     check_race(tally, trees)
+    tally.run("coccinelle: only ioport.c looks into an I/O bitmap",
+              check_accessor, trees)
+    try:
+        debug = build_kernel("debug")
+    except Fail as failure:
+        tally.fail("kernel: debug builds", failure)
+        return
+    tally.ok("kernel: debug builds")
+    check_kunit(tally, debug, kvm)
 
 
 def check_latency(tally, trees):
@@ -430,6 +444,67 @@ def check_latency(tally, trees):
         tally.ok(f"{title} ({low:.2f} and {high:.2f} times none)")
     else:
         tally.fail(title, f"{low:.2f} and {high:.2f} times none")
+
+
+def accessor_uses(tree):
+    """Return coccinelle's findings (list of str) in a kernel tree.
+
+    Raises Fail when spatch did not run over the files.
+    """
+    need_tool("spatch", "coccinelle")
+    files = [name for name in git("grep", "-lw", "io_bitmap", "--",
+                                  "arch/x86", cwd=tree).split()
+             if name != "arch/x86/kernel/ioport.c"]
+    done = subprocess.run(
+        ["spatch", "--no-includes", "--include-headers", "-D", "report",
+         "--sp-file", str(ROOT / "coccinelle/io_bitmap.cocci"), *files],
+        cwd=tree, capture_output=True, text=True)
+    if done.returncode or "HANDLING" not in done.stderr + done.stdout:
+        raise Fail(f"spatch did not run: {done.stderr.strip()[-300:]}")
+    return [row for row in done.stdout.splitlines()
+            if "direct use of an I/O bitmap" in row]
+
+
+def check_accessor(trees):
+    """Only ioport.c looks into an I/O bitmap; the rule finds the base's."""
+    if not accessor_uses(trees["base"]):
+        raise Fail("the rule finds nothing on the base, where three files "
+                   "do: it does not work")
+    found = accessor_uses(trees["series"])
+    if found:
+        raise Fail("; ".join(found))
+
+
+def check_kunit(tally, tree, kvm):
+    """The KUnit tests pass on the debug kernel, and it has no splat."""
+    with stage("running KUnit on the debug kernel"):
+        result = boot(tree, "cat /sys/kernel/debug/kunit/*/results",
+                      cpus=2, memory="2G", kvm=kvm, timeout=600,
+                      name="kunit")
+    results = LOGS / "kunit.ktap"
+    write_atomically(results, result.output)
+    done = subprocess.run(
+        ["./tools/testing/kunit/kunit.py", "parse", "--json=/dev/stdout",
+         str(results)], cwd=tree, capture_output=True, text=True)
+    cases = re.findall(r'"name": "(\w+)",\s+"status": "(\w+)"',
+                       re.sub(r"\x1b\[\d*m", "", done.stdout))
+    if not cases:
+        # The plain KTAP says the same, should the parser's JSON change.
+        cases = [(name, {"ok": "PASS", "not ok": "FAIL"}[verdict])
+                 for verdict, name in re.findall(
+                     r"^    (ok|not ok) \d+ (\w+)", result.output, re.M)]
+    if not cases:
+        tally.fail("kunit: x86_io_bitmap", "no test ran; see "
+                   + shown_path(results))
+    for name, status in cases:
+        if status == "PASS":
+            tally.ok(f"kunit: {name}")
+        elif status == "SKIP":
+            tally.skip(f"kunit: {name}", "skipped itself")
+        else:
+            tally.fail(f"kunit: {name}", f"see {shown_path(results)}")
+    tally.run("kunit: no splat with KASAN, UBSAN and lockdep", check_splat,
+              result.console)
 
 
 def check_race(tally, trees):

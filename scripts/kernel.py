@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Build the base kernel and the series kernel in build/base, build/series.
+"""Build the base, series and debug kernels in build/base, build/series and
+build/debug.
 
-Both from configs/guest.config, in their source trees, through ccache: what
-did not change between the two is compiled once.
+In their source trees and through ccache: what is the same in two of them is
+compiled once.  The debug kernel is the series with configs/debug.config.
 """
 
 import argparse
@@ -16,8 +17,14 @@ from base import REPO, get_base
 from common import (BUILD, CONFIGS, LOGS, Fail, build_lock, git, need_space,
                     need_tool, run_logged, run_main, say, shown_path, stage)
 
-FRAGMENT = CONFIGS / "guest.config"
+GUEST = CONFIGS / "guest.config"
+DEBUG = CONFIGS / "debug.config"
+# The two that are compared.
 SIDES = ("base", "series")
+# Branch of build/linux.git and configuration fragments of each kernel.
+KERNELS = {"base": ("base", (GUEST,)),
+           "series": ("applied", (GUEST,)),
+           "debug": ("applied", (GUEST, DEBUG))}
 BUILD_TIMEOUT = 3 * 3600
 
 
@@ -60,25 +67,26 @@ def missing_settings(config, fragment):
     return lacking
 
 
-def configure(tree, log):
-    """Write tree/.config from the fragment, when it is not that already.
+def configure(tree, fragments, log):
+    """Write tree/.config from fragments (paths), when it is not that already.
 
     Raises Fail naming the settings that Kconfig did not take.
     """
     config = tree / ".config"
-    stamp = tree / ".config.fragment"
-    fragment = FRAGMENT.read_text()
-    if config.exists() and stamp.exists() and stamp.read_text() == fragment:
+    stamp = tree / ".config.fragments"
+    wanted = "".join(path.read_text() for path in fragments)
+    if config.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     stamp.unlink(missing_ok=True)
-    run_logged(["./scripts/kconfig/merge_config.sh", "-n", str(FRAGMENT)],
+    run_logged(["./scripts/kconfig/merge_config.sh", "-n",
+                *map(str, fragments)],
                log, cwd=tree, env=make_environment(), what="merge_config.sh")
-    lacking = missing_settings(config.read_text(), fragment)
+    lacking = missing_settings(config.read_text(), wanted)
     if lacking:
+        names = ", ".join(shown_path(path) for path in fragments)
         raise Fail(f"this kernel does not take {', '.join(lacking)} of "
-                   f"{shown_path(FRAGMENT)}: they have other dependencies "
-                   "here")
-    stamp.write_text(fragment)
+                   f"{names}: they have other dependencies here")
+    stamp.write_text(wanted)
 
 
 def checkout(side):
@@ -87,8 +95,7 @@ def checkout(side):
     Returns the tree's path.
     """
     tree = BUILD / side
-    commit = git("rev-parse", "base" if side == "base" else "applied",
-                 cwd=REPO).strip()
+    commit = git("rev-parse", KERNELS[side][0], cwd=REPO).strip()
     if (tree / ".git").exists():
         at = git("rev-parse", "-q", "--verify", "HEAD", cwd=tree,
                  check=False).strip()
@@ -131,7 +138,7 @@ def build_kernel(side):
         need_tool(tool, package)
     tree = checkout(side)
     log = LOGS / f"build-{side}.log"
-    configure(tree, LOGS / f"config-{side}.log")
+    configure(tree, KERNELS[side][1], LOGS / f"config-{side}.log")
     with stage(f"building the {side} kernel"):
         run_logged(kernel_make(tree, "bzImage", "headers"), log,
                    timeout=BUILD_TIMEOUT, env=make_environment(),
@@ -146,7 +153,7 @@ def describe(tree):
     compiler = re.search(r'^CONFIG_CC_VERSION_TEXT="(.*)"$', config, re.M)
     return {"release": release,
             "commit": git("rev-parse", "HEAD", cwd=tree).strip(),
-            "config": shown_path(FRAGMENT),
+            "config": shown_path(GUEST),
             "compiler": compiler.group(1) if compiler else "unknown"}
 
 
@@ -163,11 +170,11 @@ def build_sides(sides=SIDES):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("side", nargs="*", default=list(SIDES),
-                        help="base, series (default: both)")
+                        help="base, series, debug (default: the first two)")
     options = parser.parse_args()
     for side in options.side:
-        if side not in SIDES:
-            raise Fail(f"'{side}' is neither of {', '.join(SIDES)}")
+        if side not in KERNELS:
+            raise Fail(f"'{side}' is none of {', '.join(KERNELS)}")
     with build_lock():
         trees = build_sides(options.side)
         for side, tree in trees.items():
