@@ -11,13 +11,11 @@ import argparse
 import hashlib
 import re
 import shutil
-import subprocess
-import os
 from pathlib import Path
 
 from base import REPO, get_base
-from common import (BUILD, GIT_IDENTITY, PATCHES, Fail, build_lock, git,
-                    run_main, say, series_patches, stage, write_atomically)
+from common import (BUILD, PATCHES, Fail, build_lock, git, run_git, run_main,
+                    say, series_patches, stage, write_atomically)
 
 SCRATCH = BUILD / "apply"
 RECORD = BUILD / "applied.key"
@@ -58,7 +56,10 @@ def why_not(output, name):
                               for a, b, c in files}))
     if where:
         return f"patches/{name} does not apply: {where}"
-    return f"patches/{name} does not apply: {output.strip().splitlines()[-1]}"
+    # The last lines are advice about 'git am', which is over by now.
+    words = re.findall(r"^(?:error|fatal): (.*)", output, re.M) or \
+        output.strip().splitlines() or ["git am does not say why"]
+    return f"patches/{name} does not apply: {words[0]}"
 
 
 def apply_series():
@@ -82,19 +83,20 @@ def apply_series():
         scratch_tree(SCRATCH, touched_files(names))
         try:
             for name in names:
-                done = subprocess.run(
-                    ["git", "am", "-q", "--no-3way", "--keep-cr",
-                     "--committer-date-is-author-date", PATCHES / name],
-                    cwd=SCRATCH, env=os.environ | GIT_IDENTITY,
-                    capture_output=True, text=True, errors="replace")
+                done = run_git("am", "-q", "--no-3way", "--keep-cr",
+                               "--committer-date-is-author-date",
+                               PATCHES / name, cwd=SCRATCH)
                 if done.returncode:
-                    raise Fail(why_not(done.stderr + done.stdout, name))
+                    words = (done.stderr + done.stdout).decode(
+                        errors="replace")
+                    raise Fail(why_not(words, name))
             tip = git("rev-parse", "HEAD", cwd=SCRATCH).strip()
         finally:
             git("worktree", "remove", "--force", SCRATCH, cwd=REPO,
                 check=False)
             shutil.rmtree(SCRATCH, ignore_errors=True)
             git("worktree", "prune", cwd=REPO, check=False)
+    RECORD.unlink(missing_ok=True)
     git("update-ref", "refs/heads/applied", tip, cwd=REPO)
     write_atomically(RECORD, key + "\n")
     return tip

@@ -12,11 +12,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+import urllib.parse
 from pathlib import Path
 
 from common import (BUILD, LOGS, ROOT, Fail, build_lock, git, need_space,
-                    need_tool, read_settings, run_logged, run_main, say,
-                    shown_path, stage, write_atomically)
+                    need_tool, read_settings, run_git, run_logged, run_main,
+                    say, shown_path, stage, tail, write_atomically)
 
 REPO = BUILD / "linux.git"
 DOWNLOAD = BUILD / "download"
@@ -77,6 +78,8 @@ def commit_tree(tree, version):
              "GIT_AUTHOR_DATE": EPOCH, "GIT_COMMITTER_DATE": EPOCH}
     commit = git("commit-tree", tree, "-m", f"Linux {version}", cwd=REPO,
                  env=dates).strip()
+    # An interruption must not leave a record of another base.
+    RECORD.unlink(missing_ok=True)
     git("update-ref", "refs/heads/base", commit, cwd=REPO)
     return commit
 
@@ -101,6 +104,8 @@ def tree_from_folder(folder, index, everything):
     """
     where = {"GIT_DIR": str(REPO), "GIT_WORK_TREE": str(folder),
              "GIT_INDEX_FILE": str(index)}
+    # The index is ours alone: its lock is left from a job that was killed.
+    Path(f"{index}.lock").unlink(missing_ok=True)
     git("add", "-A", *(["-f"] if everything else []), ".", cwd=folder,
         env=where)
     return git("write-tree", cwd=folder, env=where).strip()
@@ -108,21 +113,21 @@ def tree_from_folder(folder, index, everything):
 
 def from_ksrc(ksrc, force):
     """Take the user's tree as base; returns the base commit's name."""
-    path = Path(ksrc).expanduser().resolve()
+    path = Path(os.path.expanduser(ksrc)).resolve()
     if not path.is_dir():
         raise Fail(f"KSRC={ksrc} is not a folder")
-    inside = subprocess.run(
-        ["git", "-C", str(path), "rev-parse", "--show-toplevel"],
-        capture_output=True, text=True)
+    inside = run_git("rev-parse", "--show-toplevel", cwd=path)
     is_clone = inside.returncode == 0 and \
-        Path(inside.stdout.strip()).resolve() == path
+        Path(os.fsdecode(inside.stdout.rstrip(b"\n"))).resolve() == path
     try:
         if is_clone:
             makefile = git("show", "HEAD:Makefile", cwd=path, check=False)
         else:
             makefile = (path / "Makefile").read_text(errors="replace")
         version = version_of(makefile)
-        if not (path / "Kconfig").exists() and not is_clone:
+        if is_clone:
+            git("cat-file", "-e", "HEAD:Kconfig", cwd=path)
+        elif not (path / "Kconfig").exists():
             raise Fail("not a kernel")
     except (OSError, Fail):
         raise Fail(f"KSRC={ksrc} is not a Linux source tree: its top folder "
@@ -136,7 +141,8 @@ def from_ksrc(ksrc, force):
             say("    notice: KSRC has uncommitted changes; its commit "
                 f"{head[:12]} is taken without them")
         with stage(f"taking Linux {version} ({head[:12]}) from KSRC"):
-            git("fetch", "-q", "--depth=1", "--no-tags", f"file://{path}",
+            git("fetch", "-q", "--depth=1", "--no-tags",
+                "file://" + urllib.parse.quote(os.fsencode(path)),
                 "+HEAD:refs/heads/ksrc", cwd=REPO)
             tree = git("rev-parse", "refs/heads/ksrc^{tree}",
                        cwd=REPO).strip()
@@ -201,8 +207,14 @@ def download():
     need_space(DOWNLOAD, 2, "the kernel source package")
     with stage(f"downloading {package} from {suite}"):
         environment = os.environ | {"APT_CONFIG": str(private_apt(suite))}
-        run_logged(["apt-get", "update"], LOGS / "apt-update.log",
-                   env=environment, what="apt-get update")
+        log = LOGS / "apt-update.log"
+        if run_logged(["apt-get", "update"], log, env=environment,
+                      check=False) != 0:
+            raise Fail(f"{package} was looked for in {suite}, which "
+                       "'apt-get update' cannot read: mend the network or "
+                       f"the apt sources, or give a v{want['VERSION']} tree "
+                       f"with KSRC=path; the end of {shown_path(log)}:\n"
+                       f"{tail(log)}")
         partial = DOWNLOAD / "partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
@@ -227,6 +239,15 @@ def download():
     return DOWNLOAD / name
 
 
+def unpack(command, package):
+    """Run a command (list of str) that takes a package (Path) apart."""
+    log = LOGS / "unpack.log"
+    if run_logged(command, log, check=False) != 0:
+        raise Fail(f"{shown_path(package)} cannot be unpacked: when it is "
+                   "damaged, remove it and run this again; the end of "
+                   f"{shown_path(log)}:\n{tail(log)}")
+
+
 def from_package(force):
     """Take the base from the source package; returns the commit's name."""
     make_repo()
@@ -242,13 +263,19 @@ def from_package(force):
     need_space(BUILD, 8, "unpacking the kernel source")
     with tempfile.TemporaryDirectory(prefix="unpack-", dir=BUILD) as place:
         with stage(f"unpacking {package.name}"):
-            run_logged(["dpkg-deb", "-x", str(package), place],
-                       LOGS / "unpack.log", what="dpkg-deb")
-            archive, = Path(place).glob("usr/src/*.tar.*")
-            run_logged(["tar", "-xf", str(archive), "-C", place],
-                       LOGS / "unpack.log", what="tar")
-            tree_folder, = (path.parent for path in
-                            Path(place).glob("*/Kconfig"))
+            unpack(["dpkg-deb", "-x", str(package), place], package)
+            archives = list(Path(place).glob("usr/src/*.tar.*"))
+            if len(archives) != 1:
+                raise Fail(f"{shown_path(package)} holds {len(archives)} "
+                           "source archives instead of one: give a "
+                           f"v{wanted()['VERSION']} tree with KSRC=path")
+            unpack(["tar", "-xf", str(archives[0]), "-C", place], package)
+            trees = [path.parent for path in Path(place).glob("*/Kconfig")]
+            if len(trees) != 1:
+                raise Fail(f"{shown_path(package)} holds {len(trees)} kernel "
+                           "trees instead of one: give a "
+                           f"v{wanted()['VERSION']} tree with KSRC=path")
+        tree_folder = trees[0]
         version = version_of((tree_folder / "Makefile").read_text())
         accept(version, force)
         with stage(f"committing Linux {version} to {shown_path(REPO)}"):

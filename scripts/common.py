@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("SERIES_BUILD_DIR", ROOT / "build")).resolve()
+BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
 PATCHES = ROOT / "patches"
@@ -33,6 +33,16 @@ GIT_IDENTITY = {
     "GIT_COMMITTER_EMAIL": "series@localhost",
     "GIT_TERMINAL_PROMPT": "0",
 }
+# A git hook or `git rebase --exec` sets these, and every git started below
+# would work on the repository they name.
+for _name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX",
+              "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE",
+              "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CONFIG_PARAMETERS",
+              "GIT_CONFIG_COUNT"):
+    os.environ.pop(_name, None)
+# Folders below BUILD that live as long as the job that made them.
+TEMPORARY = ("unpack-*", "export-*", "bench-*", "guest-*", "quilt-*",
+             "checkpatch-*")
 
 
 class Fail(Exception):
@@ -176,22 +186,46 @@ def shown_path(path):
         return str(path)
 
 
-def git(*args, cwd=None, check=True, env=None, data=None):
-    """Run git without the user's configuration and return its stdout (str).
+def run_git(*args, cwd=None, env=None, data=None):
+    """Run git without the user's configuration.
 
-    Raises Fail with git's own words when it fails and check is set.
+    Returns a CompletedProcess with bytes.  When this job is interrupted, git
+    is given the time to take its lock files and half-made trees away.
     """
     environment = os.environ | GIT_IDENTITY | (env or {})
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
-        if name not in (env or {}):
-            environment.pop(name, None)
-    done = subprocess.run(["git", *map(str, args)], cwd=cwd, env=environment,
-                          input=data, capture_output=True, text=True,
-                          errors="surrogateescape")
+    command = ["git", *map(str, args)]
+    with subprocess.Popen(
+            command, cwd=cwd, env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+            if data is None else subprocess.PIPE) as process:
+        try:
+            out, err = process.communicate(data)
+        except BaseException:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=30)
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def git(*args, cwd=None, check=True, env=None, data=None, raw=False):
+    """Run git and return its stdout: a str, or bytes when raw is set.
+
+    data: str for its stdin.  Raises Fail with git's own words when it fails
+    and check is set.
+    """
+    done = run_git(*args, cwd=cwd, env=env,
+                   data=None if data is None else data.encode())
     if check and done.returncode:
+        words = (done.stderr or done.stdout).decode(errors="replace")
         raise Fail(f"git {args[0]} failed: "
-                   f"{(done.stderr or done.stdout).strip()}")
-    return done.stdout
+                   + words.strip().replace("\n", "\n    | "))
+    if raw:
+        return done.stdout
+    text = done.stdout.decode(errors="surrogateescape")
+    # As Python reads a text file.
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def write_atomically(path, text):
@@ -247,6 +281,10 @@ def build_lock():
         except OSError:
             raise Fail(f"another job is running below {shown_path(BUILD)}: "
                        "wait for it or end it, then run this again") from None
+        # What a job that was killed outright could not take away.
+        for pattern in TEMPORARY:
+            for place in BUILD.glob(pattern):
+                shutil.rmtree(place, ignore_errors=True)
         os.environ["SERIES_LOCKED"] = str(BUILD)
         try:
             yield
@@ -259,7 +297,10 @@ def run_main(main):
     def terminated(*_):
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, terminated)
+    for sig in (signal.SIGTERM, signal.SIGHUP):
+        # Not when nohup has it ignored.
+        if signal.getsignal(sig) != signal.SIG_IGN:
+            signal.signal(sig, terminated)
     try:
         sys.exit(main() or 0)
     except Fail as failure:
@@ -270,8 +311,13 @@ def run_main(main):
               "from here", file=sys.stderr, flush=True)
         sys.exit(130)
     except OSError as failure:
-        if failure.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+            text = (f"no disk space left ({failure.filename or BUILD}): "
+                    "make room and run it again")
+        elif failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            text = (f"{failure.filename or BUILD}: {failure.strerror}: make "
+                    "it writable, or run this as the user it belongs to")
+        else:
             raise
-        print(f"error: no disk space left ({failure.filename or BUILD}): "
-              "make room and run it again", file=sys.stderr, flush=True)
+        print(f"error: {text}", file=sys.stderr, flush=True)
         sys.exit(1)

@@ -46,17 +46,39 @@ def heading(text):
     return "Others"
 
 
+def rebasing():
+    """Return the folders (list of Path) that keep an unfinished rebase."""
+    places = [TREE / git("rev-parse", "--git-path", state, cwd=TREE).strip()
+              for state in ("rebase-merge", "rebase-apply")]
+    return [place for place in places if place.exists()]
+
+
+def check_commits(tip):
+    """Raise Fail when a commit of base..tip cannot become a patch."""
+    if git("rev-list", "--merges", f"base..{tip}", cwd=REPO).strip():
+        raise Fail("the work tree's history has a merge: rebase it to one "
+                   "line of commits above 'base'")
+    rows = git("log", "--format=%H %T %P %s", f"base..{tip}",
+               cwd=REPO).splitlines()
+    for row in rows:
+        commit, tree, parent, subject = row.split(" ", 3)
+        if not subject.strip():
+            raise Fail(f"commit {commit[:12]} has no subject: give it one "
+                       "(git rebase -i base, reword)")
+        if git("rev-parse", f"{parent}^{{tree}}", cwd=REPO).strip() == tree:
+            raise Fail(f"commit {commit[:12]} ({subject}) changes nothing: "
+                       "drop it (git rebase -i base)")
+
+
 def write_export(tip, place):
     """Write the export of base..tip below place (Path).
 
     Returns the patch names (list of str).  Raises Fail when a commit is a
     merge or does not fit (empty, no subject).
     """
+    check_commits(tip)
     patches = place / "patches"
     patches.mkdir(parents=True)
-    if git("rev-list", "--merges", f"base..{tip}", cwd=REPO).strip():
-        raise Fail("the work tree's history has a merge: rebase it to one "
-                   "line of commits above 'base'")
     listed = git("format-patch", "-q", "--no-numbered", "--zero-commit",
                  "--no-signature", "--no-renames", "--no-base",
                  "--no-thread", "--diff-algorithm=histogram", "--unified=3",
@@ -84,7 +106,8 @@ def write_export(tip, place):
             if path.startswith(source):
                 target = place / copy / path[len(source):]
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(git("show", f"{tip}:{path}", cwd=REPO))
+                target.write_bytes(git("cat-file", "blob", f"{tip}:{path}",
+                                       cwd=REPO, raw=True))
     return names
 
 
@@ -139,17 +162,16 @@ def main():
             get_base()
             tip = apply_series()
         else:
-            if not TREE.exists():
+            if not (TREE / ".git").exists():
                 raise Fail("there is no work tree to export: run 'make tree'")
+            if rebasing():
+                raise Fail("build/tree is in the middle of a rebase: finish "
+                           "it (git rebase --continue) or give it up (git "
+                           "rebase --abort)")
             if git("status", "--porcelain", "-uno", cwd=TREE).strip():
                 raise Fail("build/tree has uncommitted changes: commit them "
                            "to the patch they belong to (git commit --fixup, "
                            "git rebase -i --autosquash base), or stash them")
-            for state in ("rebase-merge", "rebase-apply"):
-                where = git("rev-parse", "--git-path", state, cwd=TREE)
-                if (TREE / where.strip()).exists():
-                    raise Fail("build/tree is in the middle of a rebase: "
-                               "finish it (git rebase --continue)")
             tip = git("rev-parse", "HEAD", cwd=TREE).strip()
             if git("merge-base", "base", tip, cwd=TREE,
                    check=False) != git("rev-parse", "base", cwd=TREE):

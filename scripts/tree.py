@@ -16,16 +16,36 @@ from apply import apply_series
 from base import REPO, get_base
 from common import (BUILD, Fail, build_lock, git, need_space, run_main, say,
                     stage)
-from export import TREE, differences, write_export
+from export import TREE, differences, rebasing, write_export
+
+REFUSED = ("build/tree has work that patches/ does not have: 'make export' "
+           "to keep it, FORCE=1 to throw it away")
 
 
 def unexported():
     """Return what build/tree holds that patches/ does not (list of str)."""
-    rows = git("status", "--porcelain", "-uno", cwd=TREE).splitlines()
+    # A file that was never added is work too.
+    rows = git("status", "--porcelain", cwd=TREE).splitlines()
+    if rebasing():
+        rows.append("a rebase that is not finished")
+    if rows:
+        return rows
     with tempfile.TemporaryDirectory(prefix="export-", dir=BUILD) as temp:
         write_export(git("rev-parse", "HEAD", cwd=TREE).strip(), Path(temp))
         rows += differences(temp)
     return rows
+
+
+def move(tip):
+    """Check build/tree out at a commit, whatever it holds."""
+    for state in rebasing():
+        shutil.rmtree(state)
+    try:
+        git("checkout", "-q", "-f", "-B", "work", tip, cwd=TREE)
+    except BaseException:
+        # Half way between two commits it would look like unexported work.
+        git("reset", "-q", "--hard", cwd=TREE, check=False)
+        raise
 
 
 def main():
@@ -33,12 +53,14 @@ def main():
         description=__doc__.split("\n\n")[0],
         epilog="FORCE=1 throws away what build/tree has and starts again.")
     parser.add_argument("--is-exported", action="store_true",
-                        help="change nothing: exit 0 when patches/ has all "
-                             "that build/tree has, 1 when not")
+                        help="change nothing: fail when build/tree has what "
+                             "patches/ does not have")
     options = parser.parse_args()
     with build_lock():
         if options.is_exported:
-            return 1 if TREE.exists() and unexported() else 0
+            if (TREE / ".git").exists() and unexported():
+                raise Fail(REFUSED)
+            return
         get_base()
         tip = apply_series()
         if (TREE / ".git").exists():
@@ -46,24 +68,26 @@ def main():
             made = git("rev-parse", "-q", "--verify", "refs/made", cwd=REPO,
                        check=False).strip()
             dirty = git("status", "--porcelain", "-uno", cwd=TREE).strip()
-            if at == tip and not dirty:
+            force = os.environ.get("FORCE") == "1"
+            if at == tip and not dirty and not (force and rebasing()):
+                git("update-ref", "refs/made", tip, cwd=REPO)
                 say("build/tree is up to date (branch work)")
                 return
             # Untouched since it was made, so there is nothing to lose.
-            if (at != made or dirty) and unexported() and \
-                    os.environ.get("FORCE") != "1":
-                raise Fail("build/tree has work that patches/ does not have: "
-                           "'make export' to keep it, FORCE=1 to throw it "
-                           "away")
+            if not force and (at != made or dirty) and unexported():
+                raise Fail(REFUSED)
             with stage("moving build/tree to the patches' state"):
-                git("checkout", "-q", "-f", "-B", "work", tip, cwd=TREE)
+                move(tip)
         else:
             need_space(BUILD, 3, "the work tree")
-            shutil.rmtree(TREE, ignore_errors=True)
+            partial = BUILD / "tree.partial"
+            for place in (TREE, partial):
+                shutil.rmtree(place, ignore_errors=True)
             git("worktree", "prune", cwd=REPO)
             with stage("checking out build/tree"):
-                git("worktree", "add", "-q", "-f", "-B", "work", TREE, tip,
-                    cwd=REPO)
+                git("worktree", "add", "-q", "-f", "-B", "work", partial,
+                    tip, cwd=REPO)
+                git("worktree", "move", partial, TREE, cwd=REPO)
         git("update-ref", "refs/made", tip, cwd=REPO)
     say("build/tree: branch work, one commit per patch above base; change "
         "it, then 'make export'")

@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Check and time the copy of an I/O bitmap to the TSS, in user space.
+ *
+ * Compiled by copycost.py with the text of io_bitmap_load() and of what it
+ * calls, as it stands in a kernel tree, in the generated copycost.h. Writes
+ * samples, not results:
+ *
+ *	<state> <name> <calls in a sample> <ticks of a sample>...
+ *
+ * Exits with 1 when a copy was wrong, which is checked before anything is
+ * timed and once more after it, and with 2 when it could not be done.
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* What the kernel's text takes from the kernel's headers: */
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef struct { int counter; } refcount_t;
+
+#define BITS_PER_BYTE		8
+#define BITS_PER_LONG		64
+#define DIV_ROUND_UP(n, d)	(((n) + (d) - 1) / (d))
+#define BITS_TO_LONGS(n)	DIV_ROUND_UP(n, BITS_PER_LONG)
+#define DECLARE_BITMAP(name, n)	unsigned long name[BITS_TO_LONGS(n)]
+#define ARRAY_SIZE(a)		(sizeof(a) / sizeof((a)[0]))
+#define BIT(n)			(1UL << (n))
+
+#define likely(x)		__builtin_expect(!!(x), 1)
+#define unlikely(x)		__builtin_expect(!!(x), 0)
+#undef noinline
+#define noinline		__attribute__((__noinline__))
+#undef __always_inline
+#define __always_inline		inline __attribute__((__always_inline__))
+#undef __aligned
+#define __aligned(n)		__attribute__((__aligned__(n)))
+#undef __counted_by
+#define __counted_by(member)
+#undef __packed
+#define __packed		__attribute__((__packed__))
+
+#define min(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a < _b ? _a : _b; })
+#define max(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a > _b ? _a : _b; })
+
+static __always_inline unsigned int __ffs(unsigned long word)
+{
+	/* As in the kernel: the bytes of tzcnt, which old CPUs run as bsf */
+	asm("rep; bsf %1,%0" : "=r" (word) : "rm" (word));
+	return word;
+}
+
+static __always_inline unsigned int __fls(unsigned long word)
+{
+	return BITS_PER_LONG - 1 - __builtin_clzl(word);
+}
+
+#define ffz(word)		__ffs(~(word))
+
+/*
+ * The kernel's memcpy() and memset() as they are on CPUs with FSRM and FSRS.
+ * The compiler expands the short ones with a constant size itself and calls
+ * these for the others, which the C library's would use vector registers for.
+ */
+__attribute__((__noipa__)) void *memcpy(void *to, const void *from, size_t n)
+{
+	void *start = to;
+
+	asm volatile("rep movsb" : "+D" (to), "+S" (from), "+c" (n) : : "memory");
+	return start;
+}
+
+__attribute__((__noipa__)) void *memset(void *to, int byte, size_t n)
+{
+	void *start = to;
+
+	asm volatile("rep stosb" : "+D" (to), "+c" (n) : "a" (byte) : "memory");
+	return start;
+}
+
+/* A call remains a call, as between two files of the kernel */
+struct x86_io_bitmap;
+struct io_bitmap;
+__attribute__((__noipa__))
+void io_bitmap_load(struct x86_io_bitmap *to, const struct io_bitmap *iobm);
+
+#include "copycost.h"
+
+#define PAGE_BYTES	4096
+#define HUGE_BYTES	(2UL << 20)
+#define WARM_CALLS	64
+#define MAX_AREAS	16
+/* A displacement walks this many times the size of the cache */
+#define WALK_FACTOR	4
+#define MAX_ROUNDS	100000
+#define CHECKED_TASKS	96
+#define CHECKED_LOADS	20000
+
+/* As in the kernel, where the hardware's part has 104 bytes */
+struct tss {
+	u8			x86_tss[104];
+	struct x86_io_bitmap	io_bitmap;
+} __aligned(PAGE_BYTES);
+
+/*
+ * One TSS and the bitmaps of two tasks which alternate. Its size is an odd
+ * number of pages, so that several areas do not share the same cache sets.
+ */
+struct area {
+	struct tss		tss;
+	u8			task[2][3 * PAGE_BYTES];
+	u8			pad[(sizeof(struct tss) / PAGE_BYTES + 1) % 2 * PAGE_BYTES];
+};
+
+/* What mainline's layout makes of the two addresses of its copy */
+#define MAINLINE_TO	120
+#define MAINLINE_FROM	16
+/* Addresses which suit the same copy best: line aligned, no 4 KB aliasing */
+#define BEST_FROM	1024
+
+enum kind { NOTHING, LOAD, COPY, COPY_AS_MAINLINE };
+
+enum state { WARM, NO_L1, NO_L2, STATES };
+
+static const char * const state_names[STATES] = { "warm", "l1", "l2" };
+
+struct subject {
+	const char	*name;
+	enum kind	kind;
+	/* The first and last port and the step of up to two ranges a task */
+	struct { unsigned int from, to, step; } ports[2][2];
+	/* Where in its pages a bitmap begins */
+	size_t		offset[2];
+	struct area	*areas;
+	u64		*ticks[STATES];
+};
+
+#define ONE(port)	{ { port, port, 1 }, { 1, 0, 1 } }
+#define TWO(a, b)	{ { a, a, 1 }, { b, b, 1 } }
+#define RANGE(a, b)	{ { a, b, 1 }, { 1, 0, 1 } }
+#define EVERY(a, n)	{ { a, 65535, n }, { 1, 0, 1 } }
+
+static struct subject subjects[] = {
+	{ "nothing",	NOTHING },
+	{ "memcpy",	COPY },
+	{ "memcpy-mainline", COPY_AS_MAINLINE },
+	{ "one-line",	LOAD, { ONE(65534), ONE(65535) } },
+	{ "two-lines",	LOAD, { ONE(0x80), ONE(65535) } },
+	{ "two-copied",	LOAD, { TWO(0x80, 65534), TWO(0x80, 65535) } },
+	{ "all-lines",	LOAD, { RANGE(0, 65535), RANGE(1, 65535) } },
+	{ "scattered",	LOAD, { EVERY(0, 1024), EVERY(512, 1024) } },
+};
+
+typedef unsigned long view_t[IO_BITMAP_LONGS];
+
+static unsigned int cpu, nr_rounds, nr_areas;
+static size_t l1_bytes, l2_bytes;
+static const u8 *walked;
+
+__attribute__((__noreturn__, __format__(__printf__, 2, 3)))
+static void die(int status, const char *format, ...)
+{
+	va_list values;
+
+	va_start(values, format);
+	fputs("copycost: ", stderr);
+	vfprintf(stderr, format, values);
+	fputc('\n', stderr);
+	va_end(values);
+	exit(status);
+}
+
+static void *allocate(size_t bytes)
+{
+	void *memory;
+
+	bytes = DIV_ROUND_UP(bytes, HUGE_BYTES) * HUGE_BYTES;
+	memory = aligned_alloc(HUGE_BYTES, bytes);
+	if (!memory)
+		die(2, "no memory for %zu bytes", bytes);
+	/* Without huge pages the walk would displace the TLB more than the cache */
+	madvise(memory, bytes, MADV_HUGEPAGE);
+	return memset(memory, 0, bytes);
+}
+
+/* The model: what a task may use, in the hardware's format */
+static void view_enable(unsigned long *view, unsigned int port)
+{
+	view[port / BITS_PER_LONG] &= ~BIT(port % BITS_PER_LONG);
+}
+
+static bool view_enables(const unsigned long *view, unsigned int port)
+{
+	return !(view[port / BITS_PER_LONG] & BIT(port % BITS_PER_LONG));
+}
+
+/* Store the ports of a view, of which there must be one, as a task has them */
+static void fill(struct io_bitmap *iobm, const unsigned long *view)
+{
+	static u64 sequence;
+	unsigned int line, i;
+
+	memset(iobm, 0, offsetof(struct io_bitmap, bitmap));
+	iobm->sequence = ++sequence;
+	iobm->refcnt.counter = 1;
+
+	for (line = 0; line < IO_BITMAP_LINES; line++) {
+		const unsigned long *words = view + line * IO_BITMAP_LINE_LONGS;
+		bool used = false;
+
+		for (i = 0; i < IO_BITMAP_LINE_LONGS; i++) {
+			if (words[i] == ~0UL)
+				continue;
+			used = true;
+			iobm->nr_ports = line * IO_BITMAP_LINE_BITS +
+					 i * BITS_PER_LONG + __fls(~words[i]) + 1;
+		}
+		if (!used)
+			continue;
+
+		if (!iobm->nr_lines)
+			iobm->first_line = line;
+		iobm->lines[line / BITS_PER_LONG] |= BIT(line % BITS_PER_LONG);
+		memcpy(iobm->bitmap + iobm->nr_lines * IO_BITMAP_LINE_LONGS, words,
+		       IO_BITMAP_LINE_BYTES);
+		iobm->nr_lines++;
+	}
+	iobm->nr_longs = iobm->nr_lines * IO_BITMAP_LINE_LONGS;
+}
+
+static void tss_init(struct tss *tss)
+{
+	memset(tss, 0, sizeof(*tss));
+	memset(tss->x86_tss, 0x5a, sizeof(tss->x86_tss));
+	memset(tss->io_bitmap.bitmap, 0xff, sizeof(tss->io_bitmap.bitmap));
+}
+
+/* Die unless a TSS has the ports of a view and nothing else changed in it */
+static void check(const struct tss *tss, const struct io_bitmap *iobm,
+		  const unsigned long *view, const char *what, unsigned int number)
+{
+	const struct x86_io_bitmap *io = &tss->io_bitmap;
+	unsigned int i;
+
+	for (i = 0; i < IO_BITMAP_BITS; i++)
+		if (view_enables(io->bitmap, i) != view_enables(view, i))
+			die(1, "wrong copy: %s %u: port %#x is %s in the TSS, but %s for the task",
+			    what, number, i,
+			    view_enables(io->bitmap, i) ? "enabled" : "disabled",
+			    view_enables(view, i) ? "enabled" : "disabled");
+	if (io->bitmap[IO_BITMAP_LONGS] != ~0UL)
+		die(1, "wrong copy: %s %u: wrote behind the bitmap", what, number);
+	for (i = 0; i < ARRAY_SIZE(io->mapall); i++)
+		if (io->mapall[i])
+			die(1, "wrong copy: %s %u: wrote to mapall", what, number);
+	for (i = 0; i < sizeof(tss->x86_tss); i++)
+		if (tss->x86_tss[i] != 0x5a)
+			die(1, "wrong copy: %s %u: wrote before the bitmap", what, number);
+	if (io->prev_sequence != iobm->sequence)
+		die(1, "wrong copy: %s %u: the sequence number was not stored",
+		    what, number);
+}
+
+/* Numbers which are the same in every run (xorshift64) */
+static unsigned int some(unsigned int below)
+{
+	static u64 x = 0x9e3779b97f4a7c15;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return (x >> 32) % below;
+}
+
+/* Ports as tasks could have them: alone, in ranges, at the edges, all */
+static void some_ports(unsigned long *view, unsigned int number)
+{
+	static const unsigned int edges[] = {
+		0, 511, 512, 32767, 32768, 65023, 65024, 65535,
+	};
+	unsigned int ranges = 1 + number % 7, from, num;
+
+	memset(view, 0xff, sizeof(view_t));
+	if (number % 16 == 15) {
+		/* Every line, or most of them */
+		memset(view, 0, sizeof(view_t));
+		if (number % 32 == 15)
+			memset(view + some(64) * IO_BITMAP_LINE_LONGS, 0xff,
+			       some(64) * IO_BITMAP_LINE_BYTES);
+		return;
+	}
+
+	while (ranges--) {
+		from = some(2) ? edges[some(ARRAY_SIZE(edges))] : some(IO_BITMAP_BITS);
+		num = some(2) ? 1 : 1 + some(some(2) ? 40 : 4000);
+		for (; num && from < IO_BITMAP_BITS; num--)
+			view_enable(view, from++);
+	}
+}
+
+/* Every copy must make the TSS equal to the task, whatever ran before */
+static void check_copies(void)
+{
+	struct area *area = allocate(sizeof(*area));
+	size_t room = DIV_ROUND_UP(sizeof(struct io_bitmap) + IO_BITMAP_BYTES,
+				   PAGE_BYTES) * PAGE_BYTES;
+	u8 *tasks = allocate(CHECKED_TASKS * room);
+	view_t *views = allocate(CHECKED_TASKS * sizeof(*views));
+	unsigned int i, number;
+
+	tss_init(&area->tss);
+	for (i = 0; i < CHECKED_TASKS; i++) {
+		some_ports(views[i], i);
+		fill((void *)(tasks + i * room), views[i]);
+	}
+
+	for (i = 0; i < CHECKED_LOADS; i++) {
+		struct io_bitmap *iobm;
+
+		number = some(CHECKED_TASKS);
+		iobm = (void *)(tasks + number * room);
+		io_bitmap_load(&area->tss.io_bitmap, iobm);
+		check(&area->tss, iobm, views[number], "random task", number);
+	}
+
+	free(views);
+	free(tasks);
+	free(area);
+}
+
+static void view_of(const struct subject *s, unsigned int which, unsigned long *view)
+{
+	unsigned int i, port;
+
+	memset(view, 0xff, sizeof(view_t));
+	for (i = 0; i < 2; i++)
+		for (port = s->ports[which][i].from; port <= s->ports[which][i].to;
+		     port += s->ports[which][i].step)
+			view_enable(view, port);
+}
+
+static void *task_of(const struct subject *s, struct area *area, unsigned int which)
+{
+	return area->task[which] + s->offset[which];
+}
+
+/* Make the areas of a subject, and the order of its first two copies right */
+static void prepare(struct subject *s)
+{
+	struct io_bitmap *iobm;
+	unsigned int i, which;
+	view_t view;
+
+	s->areas = allocate(nr_areas * sizeof(*s->areas));
+	for (i = 0; i < STATES; i++)
+		s->ticks[i] = allocate(nr_rounds * sizeof(u64));
+
+	for (i = 0; i < nr_areas; i++) {
+		tss_init(&s->areas[i].tss);
+		for (which = 0; which < 2; which++) {
+			if (s->kind != LOAD) {
+				memset(s->areas[i].task[which], 0x11 << which,
+				       sizeof(s->areas[i].task[which]));
+				continue;
+			}
+			view_of(s, which, view);
+			iobm = task_of(s, &s->areas[i], which);
+			fill(iobm, view);
+			/* Small objects share a page, large ones begin one */
+			if (i == 0 && iobm->nr_lines < PAGE_BYTES / IO_BITMAP_LINE_BYTES / 2) {
+				s->offset[which] = which ? 0xa80 : 0x540;
+				iobm = task_of(s, &s->areas[i], which);
+				fill(iobm, view);
+			}
+		}
+	}
+}
+
+/* Die unless the TSS of each area is as the last call left it */
+static void check_areas(const struct subject *s, unsigned int nr, unsigned int which)
+{
+	view_t view;
+	unsigned int i, byte;
+
+	for (i = 0; i < nr; i++) {
+		struct area *area = &s->areas[i];
+		size_t to = s->kind == COPY ? offsetof(struct tss, io_bitmap.bitmap) :
+					      MAINLINE_TO;
+
+		if (s->kind == LOAD) {
+			view_of(s, which, view);
+			check(&area->tss, task_of(s, area, which), view, s->name, which);
+		} else if (s->kind != NOTHING) {
+			for (byte = 0; byte < IO_BITMAP_BYTES; byte++)
+				if (((u8 *)&area->tss)[to + byte] != 0x11 << which)
+					die(1, "wrong copy: %s", s->name);
+		}
+	}
+}
+
+static __always_inline u64 tsc(void)
+{
+	u32 low, high;
+
+	asm volatile("lfence; rdtsc; lfence" : "=a" (low), "=d" (high) : : "memory");
+	return (u64)high << 32 | low;
+}
+
+/*
+ * Wait until all is done. A store which only sits in the store buffer is not:
+ * what comes next would pay for it.
+ */
+static __always_inline void settle(void)
+{
+#ifndef NO_DRAIN
+	asm volatile("mfence; lfence" : : : "memory");
+#else
+	asm volatile("lfence" : : : "memory");
+#endif
+}
+
+static __always_inline void switch_to(enum kind kind, struct area *area,
+				      unsigned int which, size_t offset)
+{
+	switch (kind) {
+	case LOAD:
+		io_bitmap_load(&area->tss.io_bitmap,
+			       (void *)(area->task[which] + offset));
+		break;
+	case COPY:
+		memcpy(area->tss.io_bitmap.bitmap, area->task[which] + BEST_FROM,
+		       IO_BITMAP_BYTES);
+		break;
+	case COPY_AS_MAINLINE:
+		memcpy((u8 *)&area->tss + MAINLINE_TO,
+		       area->task[which] + MAINLINE_FROM, IO_BITMAP_BYTES);
+		break;
+	case NOTHING:
+		asm volatile("" : : "r" (area), "r" (which), "r" (offset) : "memory");
+		break;
+	}
+}
+
+/* Time one call for each of @calls areas, or all on one with the tasks in turn */
+static __always_inline u64 timed(enum kind kind, const struct subject *s,
+				 unsigned int which, unsigned int calls, bool in_turn)
+{
+	struct area *area = s->areas;
+	size_t here = s->offset[which], other = s->offset[!which], swap;
+	u64 start;
+
+	settle();
+	start = tsc();
+	while (calls--) {
+		switch_to(kind, area, which, here);
+		settle();
+		if (in_turn) {
+			which = !which;
+			swap = here;
+			here = other;
+			other = swap;
+		} else {
+			area++;
+		}
+	}
+	return tsc() - start;
+}
+
+static noinline u64 run(const struct subject *s, unsigned int which,
+			unsigned int calls, bool in_turn)
+{
+	switch (s->kind) {
+	case LOAD:
+		return timed(LOAD, s, which, calls, in_turn);
+	case COPY:
+		return timed(COPY, s, which, calls, in_turn);
+	case COPY_AS_MAINLINE:
+		return timed(COPY_AS_MAINLINE, s, which, calls, in_turn);
+	default:
+		return timed(NOTHING, s, which, calls, in_turn);
+	}
+}
+
+static noinline void walk(size_t bytes)
+{
+	const volatile u8 *at = walked, *end = walked + bytes;
+
+	for (; at < end; at += IO_BITMAP_LINE_BYTES)
+		*at;
+}
+
+static u64 sample(const struct subject *s, enum state state, unsigned int which)
+{
+	if (state == WARM) {
+		run(s, which, WARM_CALLS, true);
+		return run(s, which, WARM_CALLS, true);
+	}
+
+	/* Both tasks have run, and last the one which is not timed */
+	run(s, which, nr_areas, false);
+	run(s, !which, nr_areas, false);
+	walk(WALK_FACTOR * (state == NO_L1 ? l1_bytes : l2_bytes));
+	return run(s, which, nr_areas, false);
+}
+
+static void measure(void)
+{
+	unsigned int round, i, state;
+
+	/* In turn, so that what disturbs one for a while disturbs all */
+	for (state = 0; state < STATES; state++)
+		for (round = 0; round < nr_rounds; round++)
+			for (i = 0; i < ARRAY_SIZE(subjects); i++)
+				subjects[i].ticks[state][round] =
+					sample(&subjects[i], state, round % 2);
+
+	for (i = 0; i < ARRAY_SIZE(subjects); i++)
+		check_areas(&subjects[i], nr_areas, (nr_rounds - 1) % 2);
+}
+
+static void write_samples(const char *path)
+{
+	unsigned int i, state, round;
+	FILE *file = fopen(path, "w");
+
+	if (!file)
+		die(2, "%s: %m", path);
+	for (state = 0; state < STATES; state++) {
+		for (i = 0; i < ARRAY_SIZE(subjects); i++) {
+			fprintf(file, "%s %s %u", state_names[state], subjects[i].name,
+				state == WARM ? WARM_CALLS : nr_areas);
+			for (round = 0; round < nr_rounds; round++)
+				fprintf(file, " %llu", (unsigned long long)
+					subjects[i].ticks[state][round]);
+			fputc('\n', file);
+		}
+	}
+	if (fflush(file) || ferror(file) || fclose(file))
+		die(2, "%s: %m", path);
+}
+
+static unsigned long number(const char *text, unsigned long low, unsigned long high)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	if (*end || end == text || value < low || value > high)
+		die(2, "%s is not a number from %lu to %lu", text, low, high);
+	return value;
+}
+
+int main(int argc, char **argv)
+{
+	size_t used = 3 * IO_BITMAP_BYTES + PAGE_BYTES / 4, room;
+	unsigned int i;
+	cpu_set_t cpus;
+
+	if (argc != 6)
+		die(2, "usage: copycost CPU L1D_BYTES L2_BYTES ROUNDS FILE");
+	cpu = number(argv[1], 0, CPU_SETSIZE - 1);
+	l1_bytes = number(argv[2], 1024, 1UL << 30);
+	l2_bytes = number(argv[3], 1024, 1UL << 30);
+	nr_rounds = number(argv[4], 2, MAX_ROUNDS);
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus))
+		die(2, "cannot run on CPU %u: %m", cpu);
+
+	/* As many as stay in L2 while L1 is displaced */
+	room = l2_bytes / 4 * 3;
+	room = room > WALK_FACTOR * l1_bytes ? room - WALK_FACTOR * l1_bytes : 0;
+	nr_areas = max(min(room / used, (size_t)MAX_AREAS), (size_t)1);
+
+	check_copies();
+	walked = allocate(WALK_FACTOR * max(l1_bytes, l2_bytes));
+	for (i = 0; i < ARRAY_SIZE(subjects); i++)
+		prepare(&subjects[i]);
+	measure();
+	write_samples(argv[5]);
+	return 0;
+}
