@@ -80,8 +80,8 @@ def apply_series():
         if tip:
             return tip
     with stage(f"applying {len(names)} patches to the base"):
-        scratch_tree(SCRATCH, touched_files(names))
         try:
+            scratch_tree(SCRATCH, touched_files(names))
             for name in names:
                 done = run_git("am", "-q", "--no-3way", "--keep-cr",
                                "--committer-date-is-author-date",

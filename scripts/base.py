@@ -91,8 +91,12 @@ def make_repo():
     need_space(BUILD, 12, "the base, two kernels and their tests")
     partial = BUILD / "linux.git.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    git("init", "-q", "--bare", "-b", "base", partial)
-    partial.rename(REPO)
+    try:
+        git("init", "-q", "--bare", "-b", "base", partial)
+        partial.rename(REPO)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def tree_from_folder(folder, index, everything):

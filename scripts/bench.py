@@ -3,8 +3,8 @@
 """Measure process-switch latency on the base and the series kernel.
 
 Builds what is missing, boots both kernels one after the other with the same
-test program, prints the comparison and writes JSON and a plot to
-build/results.
+test program, times the series' copy routine on this machine's own processor,
+prints the comparison and writes JSON and a plot to build/results.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import copycost
 from base import wanted
 from common import (BUILD, LOGS, RESULTS, Fail, build_lock, git, run_logged,
                     run_main, say, shown_path, stage, write_atomically, ROOT)
@@ -142,6 +143,14 @@ def tables(report):
     return rows
 
 
+def show(report):
+    """Return all that a report (dict) holds as text for a terminal (str)."""
+    rows = tables(report)
+    if "copycost" in report:
+        rows += ["", *copycost.tables(report["copycost"])]
+    return console_table(rows)
+
+
 def console_table(rows):
     """Align Markdown table lines for a terminal; returns a str."""
     out, block = [], []
@@ -232,6 +241,8 @@ def run(arguments=()):
                    f"({'KVM' if kvm else 'TCG, -icount'})"):
             report["sides"][side] = describe(trees[side]) | {
                 TEST: measure(trees[side], program, side, kvm, arguments)}
+    with stage("timing the series' copy of I/O bitmaps in user space"):
+        report["copycost"] = copycost.measure(trees["series"])
     return report
 
 
@@ -246,7 +257,7 @@ def main():
     options, arguments = parser.parse_known_args()
     if options.show:
         report = json.loads(options.show.read_text())
-        print(console_table(tables(report)))
+        print(show(report))
         return
     with build_lock():
         report = run(arguments)
@@ -256,7 +267,7 @@ def main():
         stamp = re.sub(r"\D", "", report["date"][:19])
         shutil.copyfile(latest, RESULTS / f"bench-{stamp}.json")
         plot(report, RESULTS / "bench.svg")
-    sys.stdout.write("\n" + console_table(tables(report)) + "\n\n")
+    sys.stdout.write("\n" + show(report) + "\n\n")
     say(f"written: {shown_path(latest)}, bench.svg and bench.png beside it")
 
 

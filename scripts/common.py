@@ -42,7 +42,7 @@ for _name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX",
     os.environ.pop(_name, None)
 # Folders below BUILD that live as long as the job that made them.
 TEMPORARY = ("unpack-*", "export-*", "bench-*", "guest-*", "quilt-*",
-             "checkpatch-*")
+             "checkpatch-*", "copycost-*")
 
 
 class Fail(Exception):
@@ -233,8 +233,12 @@ def write_atomically(path, text):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_settings(path):

@@ -6,7 +6,7 @@
  * calls, as it stands in a kernel tree, in the generated copycost.h. Writes
  * samples, not results:
  *
- *	<state> <name> <calls in a sample> <ticks of a sample>...
+ *	<state> <end> <name> <calls in a sample> <ticks of a sample>...
  *
  * Exits with 1 when a copy was wrong, which is checked before anything is
  * timed and once more after it, and with 2 when it could not be done.
@@ -136,6 +136,14 @@ enum state { WARM, NO_L1, NO_L2, STATES };
 
 static const char * const state_names[STATES] = { "warm", "l1", "l2" };
 
+/*
+ * When a copy has ended: when its instructions are done, as its stores wait in
+ * the store buffer, or when these have reached the cache, too.
+ */
+enum end { DONE, STORED, ENDS };
+
+static const char * const end_names[ENDS] = { "done", "stored" };
+
 struct subject {
 	const char	*name;
 	enum kind	kind;
@@ -144,7 +152,7 @@ struct subject {
 	/* Where in its pages a bitmap begins */
 	size_t		offset[2];
 	struct area	*areas;
-	u64		*ticks[STATES];
+	u64		*ticks[STATES][ENDS];
 };
 
 #define ONE(port)	{ { port, port, 1 }, { 1, 0, 1 } }
@@ -356,16 +364,17 @@ static void *task_of(const struct subject *s, struct area *area, unsigned int wh
 	return area->task[which] + s->offset[which];
 }
 
-/* Make the areas of a subject, and the order of its first two copies right */
+/* Allocate and fill the areas of a subject */
 static void prepare(struct subject *s)
 {
 	struct io_bitmap *iobm;
-	unsigned int i, which;
+	unsigned int i, end, which;
 	view_t view;
 
 	s->areas = allocate(nr_areas * sizeof(*s->areas));
 	for (i = 0; i < STATES; i++)
-		s->ticks[i] = allocate(nr_rounds * sizeof(u64));
+		for (end = 0; end < ENDS; end++)
+			s->ticks[i][end] = allocate(nr_rounds * sizeof(u64));
 
 	for (i = 0; i < nr_areas; i++) {
 		tss_init(&s->areas[i].tss);
@@ -418,17 +427,12 @@ static __always_inline u64 tsc(void)
 	return (u64)high << 32 | low;
 }
 
-/*
- * Wait until all is done. A store which only sits in the store buffer is not:
- * what comes next would pay for it.
- */
-static __always_inline void settle(void)
+static __always_inline void settle(enum end end)
 {
-#ifndef NO_DRAIN
-	asm volatile("mfence; lfence" : : : "memory");
-#else
-	asm volatile("lfence" : : : "memory");
-#endif
+	if (end == STORED)
+		asm volatile("mfence; lfence" : : : "memory");
+	else
+		asm volatile("lfence" : : : "memory");
 }
 
 static __always_inline void switch_to(enum kind kind, struct area *area,
@@ -453,19 +457,26 @@ static __always_inline void switch_to(enum kind kind, struct area *area,
 	}
 }
 
-/* Time one call for each of @calls areas, or all on one with the tasks in turn */
-static __always_inline u64 timed(enum kind kind, const struct subject *s,
-				 unsigned int which, unsigned int calls, bool in_turn)
+/* How to call: on an area each, or all on one with the two tasks in turn */
+struct calls {
+	unsigned int	nr;
+	bool		in_turn;
+	enum end	end;
+};
+
+static __always_inline u64 timed(enum kind kind, enum end end, const struct subject *s,
+				 unsigned int which, unsigned int nr, bool in_turn)
 {
 	struct area *area = s->areas;
 	size_t here = s->offset[which], other = s->offset[!which], swap;
 	u64 start;
 
-	settle();
+	/* What was stored before is not to be waited for here */
+	settle(STORED);
 	start = tsc();
-	while (calls--) {
+	while (nr--) {
 		switch_to(kind, area, which, here);
-		settle();
+		settle(end);
 		if (in_turn) {
 			which = !which;
 			swap = here;
@@ -478,18 +489,26 @@ static __always_inline u64 timed(enum kind kind, const struct subject *s,
 	return tsc() - start;
 }
 
-static noinline u64 run(const struct subject *s, unsigned int which,
-			unsigned int calls, bool in_turn)
+static __always_inline u64 run_kind(enum kind kind, const struct subject *s,
+				    unsigned int which, struct calls c)
+{
+	if (c.end == STORED)
+		return timed(kind, STORED, s, which, c.nr, c.in_turn);
+	return timed(kind, DONE, s, which, c.nr, c.in_turn);
+}
+
+/* Call and return the ticks. The compiler makes a loop of its own of each */
+static noinline u64 run(const struct subject *s, unsigned int which, struct calls c)
 {
 	switch (s->kind) {
 	case LOAD:
-		return timed(LOAD, s, which, calls, in_turn);
+		return run_kind(LOAD, s, which, c);
 	case COPY:
-		return timed(COPY, s, which, calls, in_turn);
+		return run_kind(COPY, s, which, c);
 	case COPY_AS_MAINLINE:
-		return timed(COPY_AS_MAINLINE, s, which, calls, in_turn);
+		return run_kind(COPY_AS_MAINLINE, s, which, c);
 	default:
-		return timed(NOTHING, s, which, calls, in_turn);
+		return run_kind(NOTHING, s, which, c);
 	}
 }
 
@@ -501,57 +520,68 @@ static noinline void walk(size_t bytes)
 		*at;
 }
 
-static u64 sample(const struct subject *s, enum state state, unsigned int which)
+static u64 sample(const struct subject *s, enum state state, enum end end,
+		  unsigned int which)
 {
+	const struct calls in_turn = { WARM_CALLS, true, end };
+	const struct calls each = { nr_areas, false, end };
+
 	if (state == WARM) {
-		run(s, which, WARM_CALLS, true);
-		return run(s, which, WARM_CALLS, true);
+		run(s, which, in_turn);
+		return run(s, which, in_turn);
 	}
 
 	/* Both tasks have run, and last the one which is not timed */
-	run(s, which, nr_areas, false);
-	run(s, !which, nr_areas, false);
+	run(s, which, each);
+	run(s, !which, each);
 	walk(WALK_FACTOR * (state == NO_L1 ? l1_bytes : l2_bytes));
-	return run(s, which, nr_areas, false);
+	return run(s, which, each);
 }
 
 static void measure(void)
 {
-	unsigned int round, i, state;
+	unsigned int round, i, state, end;
 
 	/* In turn, so that what disturbs one for a while disturbs all */
 	for (state = 0; state < STATES; state++)
 		for (round = 0; round < nr_rounds; round++)
-			for (i = 0; i < ARRAY_SIZE(subjects); i++)
-				subjects[i].ticks[state][round] =
-					sample(&subjects[i], state, round % 2);
+			for (end = 0; end < ENDS; end++)
+				for (i = 0; i < ARRAY_SIZE(subjects); i++)
+					subjects[i].ticks[state][end][round] =
+						sample(&subjects[i], state, end, round % 2);
 
 	for (i = 0; i < ARRAY_SIZE(subjects); i++)
 		check_areas(&subjects[i], nr_areas, (nr_rounds - 1) % 2);
 }
 
+static void write_line(FILE *file, const struct subject *s, enum state state, enum end end)
+{
+	unsigned int round;
+
+	fprintf(file, "%s %s %s %u", state_names[state], end_names[end], s->name,
+		state == WARM ? WARM_CALLS : nr_areas);
+	for (round = 0; round < nr_rounds; round++)
+		fprintf(file, " %llu", (unsigned long long)s->ticks[state][end][round]);
+	fputc('\n', file);
+}
+
 static void write_samples(const char *path)
 {
-	unsigned int i, state, round;
+	unsigned int i, state, end;
 	FILE *file = fopen(path, "w");
 
 	if (!file)
 		die(2, "%s: %m", path);
-	for (state = 0; state < STATES; state++) {
-		for (i = 0; i < ARRAY_SIZE(subjects); i++) {
-			fprintf(file, "%s %s %u", state_names[state], subjects[i].name,
-				state == WARM ? WARM_CALLS : nr_areas);
-			for (round = 0; round < nr_rounds; round++)
-				fprintf(file, " %llu", (unsigned long long)
-					subjects[i].ticks[state][round]);
-			fputc('\n', file);
-		}
-	}
+	for (state = 0; state < STATES; state++)
+		for (end = 0; end < ENDS; end++)
+			for (i = 0; i < ARRAY_SIZE(subjects); i++)
+				write_line(file, &subjects[i], state, end);
 	if (fflush(file) || ferror(file) || fclose(file))
 		die(2, "%s: %m", path);
 }
 
-static unsigned long number(const char *text, unsigned long low, unsigned long high)
+static unsigned long read_number(const char *text, unsigned long low,
+				 unsigned long high)
 {
 	char *end;
 	unsigned long value = strtoul(text, &end, 10);
@@ -569,10 +599,10 @@ int main(int argc, char **argv)
 
 	if (argc != 6)
 		die(2, "usage: copycost CPU L1D_BYTES L2_BYTES ROUNDS FILE");
-	cpu = number(argv[1], 0, CPU_SETSIZE - 1);
-	l1_bytes = number(argv[2], 1024, 1UL << 30);
-	l2_bytes = number(argv[3], 1024, 1UL << 30);
-	nr_rounds = number(argv[4], 2, MAX_ROUNDS);
+	cpu = read_number(argv[1], 0, CPU_SETSIZE - 1);
+	l1_bytes = read_number(argv[2], 1024, 1UL << 30);
+	l2_bytes = read_number(argv[3], 1024, 1UL << 30);
+	nr_rounds = read_number(argv[4], 2, MAX_ROUNDS);
 
 	CPU_ZERO(&cpus);
 	CPU_SET(cpu, &cpus);
@@ -582,7 +612,8 @@ int main(int argc, char **argv)
 	/* As many as stay in L2 while L1 is displaced */
 	room = l2_bytes / 4 * 3;
 	room = room > WALK_FACTOR * l1_bytes ? room - WALK_FACTOR * l1_bytes : 0;
-	nr_areas = max(min(room / used, (size_t)MAX_AREAS), (size_t)1);
+	room /= used;
+	nr_areas = room < 1 ? 1 : room > MAX_AREAS ? MAX_AREAS : room;
 
 	check_copies();
 	walked = allocate(WALK_FACTOR * max(l1_bytes, l2_bytes));

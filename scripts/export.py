@@ -60,12 +60,14 @@ def check_commits(tip):
                    "line of commits above 'base'")
     rows = git("log", "--format=%H %T %P %s", f"base..{tip}",
                cwd=REPO).splitlines()
-    for row in rows:
-        commit, tree, parent, subject = row.split(" ", 3)
+    rows = [row.split(" ", 3) for row in rows]
+    trees = {commit: tree for commit, tree, _, _ in rows}
+    base_tree = git("rev-parse", "base^{tree}", cwd=REPO).strip()
+    for commit, tree, parent, subject in rows:
         if not subject.strip():
             raise Fail(f"commit {commit[:12]} has no subject: give it one "
                        "(git rebase -i base, reword)")
-        if git("rev-parse", f"{parent}^{{tree}}", cwd=REPO).strip() == tree:
+        if trees.get(parent, base_tree) == tree:
             raise Fail(f"commit {commit[:12]} ({subject}) changes nothing: "
                        "drop it (git rebase -i base)")
 

@@ -18,8 +18,11 @@ from common import (BUILD, Fail, build_lock, git, need_space, run_main, say,
                     stage)
 from export import TREE, differences, rebasing, write_export
 
-REFUSED = ("build/tree has work that patches/ does not have: 'make export' "
-           "to keep it, FORCE=1 to throw it away")
+
+def made():
+    """Return the commit (str) that build/tree was made at, or ''."""
+    return git("rev-parse", "-q", "--verify", "refs/made", cwd=REPO,
+               check=False).strip()
 
 
 def unexported():
@@ -28,12 +31,23 @@ def unexported():
     rows = git("status", "--porcelain", cwd=TREE).splitlines()
     if rebasing():
         rows.append("a rebase that is not finished")
-    if rows:
+    # Untouched since it was made, so there is nothing to lose.
+    if rows or git("rev-parse", "HEAD", cwd=TREE).strip() == made():
         return rows
     with tempfile.TemporaryDirectory(prefix="export-", dir=BUILD) as temp:
         write_export(git("rev-parse", "HEAD", cwd=TREE).strip(), Path(temp))
         rows += differences(temp)
     return rows
+
+
+def check_exported():
+    """Raise Fail when build/tree holds work that would be lost."""
+    rows = unexported()
+    if rows:
+        raise Fail("build/tree has work that patches/ does not have "
+                   f"({', '.join(row.strip() for row in rows[:3])}"
+                   f"{', ...' if rows[3:] else ''}): 'make export' to keep "
+                   "it, FORCE=1 to throw it away")
 
 
 def move(tip):
@@ -58,24 +72,21 @@ def main():
     options = parser.parse_args()
     with build_lock():
         if options.is_exported:
-            if (TREE / ".git").exists() and unexported():
-                raise Fail(REFUSED)
+            if (TREE / ".git").exists():
+                check_exported()
             return
         get_base()
         tip = apply_series()
         if (TREE / ".git").exists():
             at = git("rev-parse", "HEAD", cwd=TREE).strip()
-            made = git("rev-parse", "-q", "--verify", "refs/made", cwd=REPO,
-                       check=False).strip()
             dirty = git("status", "--porcelain", "-uno", cwd=TREE).strip()
             force = os.environ.get("FORCE") == "1"
             if at == tip and not dirty and not (force and rebasing()):
                 git("update-ref", "refs/made", tip, cwd=REPO)
                 say("build/tree is up to date (branch work)")
                 return
-            # Untouched since it was made, so there is nothing to lose.
-            if not force and (at != made or dirty) and unexported():
-                raise Fail(REFUSED)
+            if not force:
+                check_exported()
             with stage("moving build/tree to the patches' state"):
                 move(tip)
         else:
@@ -85,9 +96,14 @@ def main():
                 shutil.rmtree(place, ignore_errors=True)
             git("worktree", "prune", cwd=REPO)
             with stage("checking out build/tree"):
-                git("worktree", "add", "-q", "-f", "-B", "work", partial,
-                    tip, cwd=REPO)
-                git("worktree", "move", partial, TREE, cwd=REPO)
+                try:
+                    git("worktree", "add", "-q", "-f", "-B", "work", partial,
+                        tip, cwd=REPO)
+                    git("worktree", "move", partial, TREE, cwd=REPO)
+                except BaseException:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    git("worktree", "prune", cwd=REPO, check=False)
+                    raise
         git("update-ref", "refs/made", tip, cwd=REPO)
     say("build/tree: branch work, one commit per patch above base; change "
         "it, then 'make export'")

@@ -98,8 +98,10 @@ COMMITS = (
 
 def environment(**more):
     """Return an environment (dict) without anything of the caller's."""
+    # Without waiting for the disk at every object that git writes.
     return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
             "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_TEST_FSYNC": "0",
             **{name: str(value) for name, value in more.items()}}
 
 
@@ -252,13 +254,13 @@ class Case(unittest.TestCase):
         path.chmod(0o755)
 
     def stub_git(self, word, after=False):
-        """Let git hang at a command whose arguments match a shell pattern.
+        """Let git hang at a command whose arguments hold a word.
 
         Before it works or after; the file `hangs` is there when it does.
         """
         real = shutil.which("git")
         hang = f'echo $$ >"{self.temp}/hangs"; sleep 60'
-        self.stub("git", f'case " $* " in *{word}*)\n'
+        self.stub("git", f'case " $* " in *"{word}"*)\n'
                   + (f'"{real}" "$@"; {hang}' if after else hang)
                   + f';; esac\nexec "{real}" "$@"\n')
 
@@ -277,12 +279,12 @@ class Case(unittest.TestCase):
         path = str(self.repo / "scripts" / script)
         return [sys.executable, path] if path.endswith(".py") else [path]
 
-    def run_script(self, script, *args, user=None, **env):
+    def run_script(self, script, *args, **env):
         """Run a script to its end and return a Run."""
         done = subprocess.run(
             [*self.command(script), *map(str, args)], cwd=self.repo,
             env=self.environment(**env), capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, user=user, timeout=60)
+            stdin=subprocess.DEVNULL, timeout=60)
         return Run(done.returncode, done.stdout, done.stderr)
 
     def run_python(self, code, **env):
@@ -320,11 +322,11 @@ class Case(unittest.TestCase):
                 self.fail(f"{path.name} did not appear in {seconds} s")
             time.sleep(0.02)
 
-    def interrupt(self, script, sig=signal.SIGINT, **env):
+    def interrupt(self, script, sig=signal.SIGINT, arguments=(), **env):
         """Start a script, send a signal to its group when a stub hangs."""
         hangs = self.temp / "hangs"
         hangs.unlink(missing_ok=True)
-        process = self.start_script(script, **env)
+        process = self.start_script(script, *arguments, **env)
         self.wait_for(hangs)
         os.killpg(process.pid, sig)
         out, err = process.communicate(timeout=40)
@@ -357,6 +359,20 @@ class Case(unittest.TestCase):
         self.assertEqual(run.err.count("\n"), 1, run)
         self.assertTrue(run.err.startswith("interrupted:"), run)
         self.assertNothingHalfDone()
+
+    def assertGone(self, record):
+        """The process whose number a file holds has ended, or soon does."""
+        state = Path(f"/proc/{int(record.read_text())}/stat")
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            try:
+                # What is left of a process that nobody waits for is Z.
+                if state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                    return
+            except OSError:
+                return
+            time.sleep(0.02)
+        self.fail(f"{record.name} still runs")
 
     def assertNothingHalfDone(self):
         """No partial file, temporary folder or stale work tree is left."""

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is made of results: settings, tables, and the count of tests."""
+
+import copy
+import io
+import json
+import unittest
+from contextlib import redirect_stdout
+from unittest import mock
+
+from helper import Case, write
+
+import bench
+import check
+from common import Fail
+from kernel import missing_settings
+
+
+class MissingSettings(unittest.TestCase):
+    """missing_settings(): what a .config does not have of a fragment."""
+
+    CONFIG = ("CONFIG_A=y\nCONFIG_B=m\n# CONFIG_C is not set\n"
+              'CONFIG_NAME="text"\nCONFIG_AB=y\n')
+
+    def missing(self, fragment):
+        return missing_settings(self.CONFIG, fragment)
+
+    def test_all_is_there(self):
+        self.assertEqual(self.missing(
+            '# Why.\n\nCONFIG_A=y\nCONFIG_B=m\nCONFIG_NAME="text"\n'), [])
+
+    def test_a_setting_that_is_not_there_or_another(self):
+        self.assertEqual(
+            self.missing("CONFIG_D=y\nCONFIG_B=y\nCONFIG_NAME=\"te\"\n"),
+            ["CONFIG_D=y", "CONFIG_B=y", 'CONFIG_NAME="te"'])
+
+    def test_a_setting_that_is_off_or_unknown_is_off(self):
+        self.assertEqual(self.missing(
+            "# CONFIG_C is not set\nCONFIG_C=n\n# CONFIG_E is not set\n"
+            "CONFIG_E=n\n"), [])
+
+    def test_a_setting_that_is_on_is_not_off(self):
+        self.assertEqual(
+            self.missing("# CONFIG_A is not set\nCONFIG_B=n\n"),
+            ["# CONFIG_A is not set", "CONFIG_B=n"])
+
+    def test_a_name_that_begins_alike_is_another(self):
+        self.assertEqual(missing_settings("CONFIG_AB=y\n",
+                                          "CONFIG_A=n\n"), [])
+        self.assertEqual(missing_settings("CONFIG_AB=y\n",
+                                          "CONFIG_A=y\n"), ["CONFIG_A=y"])
+
+
+def case(name, p50, kind="switch"):
+    """Return one case of a report; p50 None stands for a skip."""
+    return {"name": name, "kind": kind,
+            "status": "skip" if p50 is None else "ok",
+            "reason": "no such port" if p50 is None else None,
+            "highest_port": [None, None], "rounds": 2000, "p50": p50}
+
+
+def report(base, series):
+    """Return a report from {name: p50}; call-* are calls."""
+    sides = {side: {"release": "7.3.4", bench.TEST: {"cases": [
+        case(name, p50, "call" if name.startswith("call-") else "switch")
+        for name, p50 in cases.items()]}}
+        for side, cases in (("base", base), ("series", series))}
+    return {"unit": "instructions", "accel": "tcg", "sides": sides}
+
+
+class Tables(unittest.TestCase):
+    """tables() and console_table() of bench.py."""
+
+    BASE = {"none": 1000, "pair-0x80-65535": 4000, "sweep-0": 1100,
+            "sweep-100": 1200, "sweep-65535": 4400, "call-ioperm": 500}
+    SERIES = {"none": 1000, "pair-0x80-65535": 1500, "sweep-0": 1100,
+              "sweep-100": 1000, "sweep-65535": 1200, "call-ioperm": 250}
+
+    def rows(self, base=(), series=()):
+        return bench.tables(report(self.BASE | dict(base),
+                                   self.SERIES | dict(series)))
+
+    def test_a_switch_has_both_costs_and_three_ratios(self):
+        self.assertIn("| pair-0x80-65535 | 4000 | 1500 | 0.38 | 4.00 | 1.50 "
+                      "|", self.rows())
+        self.assertIn("| none | 1000 | 1000 | 1.00 | 1.00 | 1.00 |",
+                      self.rows())
+
+    def test_each_side_is_divided_by_its_own_none(self):
+        self.assertIn("| pair-0x80-65535 | 4000 | 1500 | 0.38 | 4.00 | 3.00 "
+                      "|", self.rows(series={"none": 500}))
+
+    def test_the_unit_is_said(self):
+        self.assertEqual(self.rows()[0],
+                         "Unit: instructions; p50 of 2000 calls.")
+
+    def test_a_call_has_both_costs_and_their_ratio(self):
+        self.assertIn("| ioperm | 500 | 250 | 0.50 |", self.rows())
+
+    def test_the_sweep_is_one_line(self):
+        rows = self.rows()
+        line, = (row for row in rows if "65535, dearest" in row)
+        self.assertIn("at 3 port numbers", line)
+        self.assertIn("base 4400/1100 = 4.00", line)
+        self.assertIn("series 1200/1000 = 1.20", line)
+        self.assertFalse([row for row in rows if row.startswith("| sweep")])
+
+    def test_a_skipped_case_says_so_and_has_no_ratio(self):
+        self.assertIn("| pair-0x80-65535 | 4000 | skipped | - | 4.00 | - |",
+                      self.rows(series={"pair-0x80-65535": None}))
+        self.assertIn("| pair-0x80-65535 | skipped | 1500 | - | - | 1.50 |",
+                      self.rows(base={"pair-0x80-65535": None}))
+        self.assertIn("| ioperm | skipped | skipped | - |",
+                      self.rows({"call-ioperm": None}, {"call-ioperm": None}))
+
+    def test_without_none_nothing_is_divided_by_it(self):
+        self.assertIn("| pair-0x80-65535 | 4000 | 1500 | 0.38 | - | 1.50 |",
+                      self.rows(base={"none": None}))
+
+    def test_a_sweep_port_that_one_side_skipped_is_left_out(self):
+        line, = (row for row in self.rows(base={"sweep-65535": None})
+                 if "dearest" in row)
+        self.assertIn("at 2 port numbers", line)
+        self.assertIn("base 1200/1100", line)
+        self.assertIn("series 1100/1000", line)
+
+    def test_without_a_sweep_there_is_no_line(self):
+        skip = {name: None for name in self.BASE if "sweep" in name}
+        self.assertFalse([row for row in self.rows(skip, skip)
+                          if "dearest" in row])
+
+    def test_the_report_is_not_changed(self):
+        given = report(self.BASE, self.SERIES)
+        before = copy.deepcopy(given)
+        bench.tables(given)
+        self.assertEqual(given, before)
+
+    def test_the_console_has_aligned_columns(self):
+        self.assertEqual(
+            bench.console_table(["Title:", "", "| call | base |",
+                                 "|---|---:|", "| ioperm | 5 |", "",
+                                 "| a | b |", "|---|---:|",
+                                 "| long name | 12345 |", "end"]),
+            "Title:\n\ncall    base\nioperm     5\n\n"
+            "a              b\nlong name  12345\nend")
+
+    def test_the_console_has_every_row(self):
+        text = bench.console_table(self.rows())
+        self.assertNotIn("|", text)
+        self.assertNotIn("---", text)
+        for word in ("pair-0x80-65535", "4000", "0.38", "ioperm"):
+            self.assertIn(word, text)
+
+
+class WantedSelftests(Case):
+    """wanted_selftests(): what the Makefile of selftests/x86 promises."""
+
+    def wanted(self, text):
+        write(self.temp, {"tools/testing/selftests/x86/Makefile": text})
+        return check.wanted_selftests(self.temp)
+
+    def test_both_bits_and_one(self):
+        self.assertEqual(self.wanted(
+            "TARGETS_C_BOTHBITS := a b\n"
+            "TARGETS_C_32BIT_ONLY := c\n"
+            "TARGETS_C_64BIT_ONLY := d\n"
+            "TARGETS_C_32BIT_NEEDED := e\n"),
+            {"a_32", "a_64", "b_32", "b_64", "c_32", "d_64", "e_32", "e_64"})
+
+    def test_continued_and_added_lines(self):
+        self.assertEqual(self.wanted(
+            "TARGETS_C_BOTHBITS := a \\\n\t\t\tb \\\n\t\t\tc\n"
+            "TARGETS_C_BOTHBITS += d\n"),
+            {f"{name}_{bits}" for name in "abcd" for bits in (32, 64)})
+
+    def test_lists_made_of_lists_add_nothing(self):
+        self.assertEqual(self.wanted(
+            "TARGETS_C_64BIT_ONLY := a\n"
+            "TARGETS_C_64BIT_ALL := $(TARGETS_C_BOTHBITS) "
+            "$(TARGETS_C_64BIT_ONLY)\n"
+            "BINARIES_64 := $(TARGETS_C_64BIT_ALL:%=%_64)\n"), {"a_64"})
+
+
+class Tally(Case):
+    """Tally: a skip that nobody expects is a failure."""
+
+    def setUp(self):
+        super().setUp()
+        write(self.temp, {"configs/expected-skips":
+                          "# Why.\nselftests/x86: amx_64\n"
+                          "selftests/x86: sig_*  # emulation\n\n"})
+        self.output = io.StringIO()
+        with mock.patch.object(check, "CONFIGS", self.temp / "configs"):
+            self.tally = check.Tally()
+
+    def counts(self):
+        """Return passed, failed, skipped (tuple of int)."""
+        return self.tally.passed, self.tally.failed, self.tally.skipped
+
+    def call(self, method, *arguments):
+        with redirect_stdout(self.output):
+            return getattr(self.tally, method)(*arguments)
+
+    def test_nothing_is_counted_at_first(self):
+        self.assertEqual(self.counts(), (0, 0, 0))
+
+    def test_ok_and_fail(self):
+        self.call("ok", "one")
+        self.call("fail", "two", "the reason")
+        self.assertEqual(self.counts(), (1, 1, 0))
+        self.assertIn("ok    one\n", self.output.getvalue())
+        self.assertIn("FAIL  two: the reason\n", self.output.getvalue())
+
+    def test_an_expected_skip_is_a_skip(self):
+        self.call("skip", "selftests/x86: amx_64", "no AMX")
+        self.call("skip", "selftests/x86: sig_return_32", "slow")
+        self.assertEqual(self.counts(), (0, 0, 2))
+
+    def test_an_unexpected_skip_is_a_failure(self):
+        for name in ("selftests/x86: amx_32", "amx_64", "", "# Why.",
+                     "other: selftests/x86: amx_64"):
+            self.call("skip", name, "no AMX")
+        self.assertEqual(self.counts(), (0, 5, 0))
+        self.assertIn("skipped (no AMX), which configs/expected-skips does "
+                      "not list", self.output.getvalue())
+
+    def test_run_counts_what_a_function_says(self):
+        self.assertTrue(self.call("run", "one", lambda: None))
+        self.assertFalse(self.call("run", "two", self.refuse, "so"))
+        self.assertEqual(self.counts(), (1, 1, 0))
+        self.assertIn("FAIL  two: so\n", self.output.getvalue())
+
+    @staticmethod
+    def refuse(why):
+        raise Fail(why)
+
+
+SAMPLE = """\
+import unittest
+
+class Sample(unittest.TestCase):
+    def test_good(self):
+        self.assertTrue(True)
+"""
+BAD = """\
+    def test_bad(self):
+        self.assertEqual(1, 2)
+    def test_broken(self):
+        raise OSError("broken")
+"""
+SKIPPED = """\
+    def test_skipped(self):
+        self.skipTest("no such tool")
+"""
+
+
+class Group(Case):
+    """check.py --only scripts: the last line counts, the status follows."""
+
+    def check(self, text, expected=""):
+        """Run check.py on a repository with these tests."""
+        self.copy_repo()
+        write(self.repo, {"tests/test_sample.py": text,
+                          "configs/expected-skips": expected})
+        return self.run_script("check.py", "--only", "scripts")
+
+    def assertCounts(self, run, status, line):
+        self.assertEqual(run.status, status, run)
+        self.assertEqual(run.out.splitlines()[-1], line, run)
+        self.assertNotIn("Traceback", run.err)
+
+    def test_all_pass(self):
+        self.assertCounts(self.check(SAMPLE), 0,
+                          "1 passed, 0 failed, 0 skipped")
+
+    def test_failures_and_errors_are_failures(self):
+        run = self.check(SAMPLE + BAD)
+        self.assertCounts(run, 1, "1 passed, 2 failed, 0 skipped")
+        self.assertIn("FAIL  scripts: Sample.test_bad: AssertionError", run.out)
+        self.assertIn("Traceback",
+                      (self.build / "logs/scripts.log").read_text())
+
+    def test_an_unexpected_skip_is_a_failure(self):
+        self.assertCounts(self.check(SAMPLE + SKIPPED), 1,
+                          "1 passed, 1 failed, 0 skipped")
+
+    def test_an_expected_skip_is_a_skip(self):
+        self.assertCounts(
+            self.check(SAMPLE + SKIPPED, "scripts: Sample.test_skipped\n"),
+            0, "1 passed, 0 failed, 1 skipped")
+
+    def test_no_test_at_all_is_a_failure(self):
+        self.assertCounts(self.check("import unittest\n"), 1,
+                          "0 passed, 1 failed, 0 skipped")
+
+    def test_a_test_file_that_does_not_load_is_a_failure(self):
+        run = self.check("import no_such_module\n")
+        self.assertCounts(run, 1, "0 passed, 1 failed, 0 skipped")
+
+
+class Show(Case):
+    """bench.py --show, and readme.py without a result."""
+
+    def test_a_result_is_shown_again(self):
+        write(self.temp, {"report.json": json.dumps(
+            report(Tables.BASE, Tables.SERIES))})
+        run = self.run_script("bench.py", "--show",
+                              self.temp / "report.json")
+        self.assertDone(run, "pair-0x80-65535", "0.38")
+        self.assertFalse(self.build.exists())
+
+    def test_readme_without_a_result(self):
+        self.copy_repo()
+        write(self.repo, {"README.md": "x\n"})
+        run = self.run_script("readme.py")
+        self.assertRefused(run, "there is no result yet: run 'make bench'")
+        self.assertEqual((self.repo / "README.md").read_text(), "x\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
