@@ -24,6 +24,10 @@ SCRIPTS = ROOT / "scripts"
 GIB = 2**30
 sys.path.insert(0, str(SCRIPTS))
 
+# A shell starts a job in the background with SIGINT ignored, and what these
+# tests start and interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Read by every Python that a test starts: the disk is as full as the test
 # says, and renaming a file to FAKE_FULL hits a full disk.
 SITECUSTOMIZE = """\

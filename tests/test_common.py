@@ -262,6 +262,17 @@ class Git(Case):
                               "'rev-parse', 'no-such', cwd='/'))")
         self.assertRefused(run, "git rev-parse failed: fatal: ")
 
+    def test_an_interrupted_git_can_take_its_locks_away(self):
+        self.stub("git", f"trap 'rm {self.temp}/lock; exit 1' TERM\n"
+                  f"echo x >{self.temp}/lock\necho $$ >{self.temp}/hangs\n"
+                  "while :; do sleep 0.05; done\n")
+        process = self.start_script("base.py", KSRC=self.temp)
+        self.wait_for(self.temp / "hangs")
+        os.kill(process.pid, signal.SIGTERM)
+        self.assertIn("interrupted:", process.communicate(timeout=20)[1])
+        self.assertGone(self.temp / "hangs")
+        self.assertFalse((self.temp / "lock").exists())
+
     def test_raw_output_is_not_changed(self):
         git(self.temp, "init", "-q")
         content = b"\xe9\r\nline\rend"

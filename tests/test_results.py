@@ -276,7 +276,8 @@ class Group(Case):
     def test_failures_and_errors_are_failures(self):
         run = self.check(SAMPLE + BAD)
         self.assertCounts(run, 1, "1 passed, 2 failed, 0 skipped")
-        self.assertIn("FAIL  scripts: Sample.test_bad: AssertionError", run.out)
+        self.assertIn("FAIL  scripts: Sample.test_bad: AssertionError",
+                      run.out)
         self.assertIn("Traceback",
                       (self.build / "logs/scripts.log").read_text())
 
