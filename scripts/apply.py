@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import re
 import shutil
-from pathlib import Path
 
 from base import REPO, get_base
 from common import (BUILD, PATCHES, Fail, build_lock, git, run_git, run_main,

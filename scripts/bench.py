@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -249,19 +250,38 @@ def run(arguments=()):
     return report
 
 
+def load(path):
+    """Read a result of this script (dict) from a JSON file (Path)."""
+    try:
+        report = json.loads(path.read_text())
+        report["sides"]["base"][TEST]["cases"]
+    except (OSError, ValueError, KeyError, TypeError) as failure:
+        raise Fail(f"{path} is not a result of 'make bench': {failure!r}") \
+            from None
+    return report
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
-        epilog="Other arguments go to ioperm_latency, for example "
-               "--rounds 20000.  ACCEL=tcg|kvm overrides the choice of the "
-               "accelerator.")
+        epilog="ACCEL=tcg|kvm overrides the choice of the accelerator.")
+    parser.add_argument("--rounds", type=int, help="calls per case")
+    parser.add_argument("--warmup", type=int, help="calls before these")
+    parser.add_argument("--case", action="append", default=[],
+                        help="only this case or pattern, 'sweep-*' (may be "
+                             "repeated)")
     parser.add_argument("--show", type=Path, metavar="JSON",
                         help="measure nothing, show this result again")
-    options, arguments = parser.parse_known_args()
+    options = parser.parse_args()
     if options.show:
-        report = json.loads(options.show.read_text())
-        print(show(report))
+        print(show(load(options.show)))
         return
+    arguments = [word for name in options.case
+                 for word in ("--case", shlex.quote(name))]
+    for name in ("rounds", "warmup"):
+        value = getattr(options, name)
+        if value is not None:
+            arguments += [f"--{name}", str(value)]
     with build_lock():
         report = run(arguments)
         RESULTS.mkdir(parents=True, exist_ok=True)

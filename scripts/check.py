@@ -123,8 +123,9 @@ def check_quilt(tip):
     with tempfile.TemporaryDirectory(prefix="quilt-", dir=BUILD) as place:
         tree = sparse_copy(place, names)
         environment = os.environ | {
-            "QUILT_PATCHES": str(PATCHES), "QUILT_SERIES": str(ROOT / "series"),
-            "QUILT_PC": ".pc", "LC_ALL": "C"}
+            "QUILT_PATCHES": str(PATCHES),
+            "QUILT_SERIES": str(ROOT / "series"), "QUILT_PC": ".pc",
+            "LC_ALL": "C"}
         log = LOGS / "quilt.log"
         run_logged(["quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0"], log,
                    cwd=tree, env=environment, what="quilt push -a --fuzz=0")
@@ -233,19 +234,19 @@ def group_series(tally):
 def group_scripts(tally):
     """The tests of the scripts themselves (tests/)."""
     suite = unittest.defaultTestLoader.discover(str(ROOT / "tests"))
-    result = unittest.TestResult()
     with open(LOGS / "scripts.log", "w") as log:
         for test in flatten(suite):
-            before = len(result.failures) + len(result.errors)
-            skips = len(result.skipped)
+            result = unittest.TestResult()
             test.run(result)
             name = f"scripts: {test.id().split('.', 1)[-1]}"
-            if len(result.failures) + len(result.errors) > before:
-                trace = (result.failures + result.errors)[-1][1]
-                log.write(f"{name}\n{trace}\n")
-                tally.fail(name, trace.strip().splitlines()[-1]
+            wrong = [trace for _, trace in result.failures + result.errors]
+            if result.unexpectedSuccesses:
+                wrong.append("passes, but is marked as an expected failure")
+            if wrong:
+                log.write(f"{name}\n" + "\n".join(wrong) + "\n")
+                tally.fail(name, wrong[0].strip().splitlines()[-1]
                            + f" (all of it: {shown_path(log.name)})")
-            elif len(result.skipped) > skips:
+            elif result.skipped:
                 tally.skip(name, result.skipped[-1][1])
             else:
                 tally.ok(name)

@@ -37,6 +37,16 @@ class Result:
         self.console = console
 
 
+def need_guest(kernel):
+    """Raise Fail unless all that a guest needs is there."""
+    need_tool("qemu-system-x86_64", "qemu-system-x86")
+    if not (VENV / "bin/vng").exists():
+        raise Fail(f"virtme-ng is not in {shown_path(VENV)}: run 'make deps'")
+    if not (Path(kernel) / "arch/x86/boot/bzImage").exists():
+        raise Fail(f"there is no kernel in {shown_path(kernel)}: "
+                   "run 'make kernels' first")
+
+
 def boot(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
          timeout=600, name="guest", share=None, append=()):
     """Run a shell command (str) as root in a guest and return a Result.
@@ -48,10 +58,7 @@ def boot(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
     does not come to the end of the command: a hang, a panic, a kernel that
     never boots.  The console is kept in build/logs/NAME.console.
     """
-    need_tool("qemu-system-x86_64", "qemu-system-x86")
-    if not (Path(kernel) / "arch/x86/boot/bzImage").exists():
-        raise Fail(f"there is no kernel in {shown_path(kernel)}: "
-                   "run 'make kernels' first")
+    need_guest(kernel)
     if icount and cpus != 1:
         raise Fail("-icount counts the instructions of one CPU: use --cpus 1")
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -92,10 +99,10 @@ def boot(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
                    if end is None else
                    "ended before its command did: a panic, or a kernel that "
                    "does not boot")
-            raise Fail(f"the guest {name} on {shown_path(kernel)} {why}; the "
-                       f"end of its console, {shown_path(console)}:\n"
+            raise Fail(f"the guest '{name}' on {shown_path(kernel)} {why}; "
+                       f"the end of its console, {shown_path(console)}:\n"
                        f"{tail(console)}"
-                       + (f"\nand of its output:\n    | " + "\n    | ".join(
+                       + ("\nand of its output:\n    | " + "\n    | ".join(
                            output.splitlines()[-10:]) if output else ""))
         return Result(int((job / "status").read_text()), output, console)
     finally:
@@ -110,6 +117,7 @@ def kvm_works(kernel):
     """
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
+    need_guest(kernel)
     record = BUILD / "kvm.json"
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     try:

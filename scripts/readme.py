@@ -7,10 +7,9 @@ Replaces what stands between the markers `<!-- bench:begin -->` and
 """
 
 import argparse
-import json
 import shutil
 
-from bench import tables
+from bench import load, tables
 from common import RESULTS, ROOT, Fail, run_main, say, write_atomically
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -39,7 +38,7 @@ def main():
     latest = RESULTS / "bench.json"
     if not latest.exists():
         raise Fail("there is no result yet: run 'make bench' first")
-    report = json.loads(latest.read_text())
+    report = load(latest)
     readme = ROOT / "README.md"
     text = readme.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1:

@@ -199,6 +199,12 @@ def snapshot(place):
     return found
 
 
+def heed_signals():
+    """Be as a job in a terminal: nohup and a shell's & ignore signals."""
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, signal.SIG_DFL)
+
+
 class Run:
     """How a script ended: status (int), out, err (str)."""
 
@@ -288,7 +294,7 @@ class Case(unittest.TestCase):
         done = subprocess.run(
             [*self.command(script), *map(str, args)], cwd=self.repo,
             env=self.environment(**env), capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=60)
+            stdin=subprocess.DEVNULL, timeout=180)
         return Run(done.returncode, done.stdout, done.stderr)
 
     def run_python(self, code, **env):
@@ -296,7 +302,7 @@ class Case(unittest.TestCase):
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=self.repo / "scripts",
             env=self.environment(**env), capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=60)
+            stdin=subprocess.DEVNULL, timeout=180)
         return Run(done.returncode, done.stdout, done.stderr)
 
     def start_script(self, script, *args, **env):
@@ -305,7 +311,7 @@ class Case(unittest.TestCase):
             [*self.command(script), *map(str, args)], cwd=self.repo,
             env=self.environment(**env), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-            start_new_session=True)
+            start_new_session=True, preexec_fn=heed_signals)
         self.addCleanup(self.end, process)
         return process
 
@@ -318,7 +324,7 @@ class Case(unittest.TestCase):
             pass
         process.communicate()
 
-    def wait_for(self, path, seconds=20):
+    def wait_for(self, path, seconds=60):
         """Wait until a file is there and not empty."""
         end = time.monotonic() + seconds
         while not path.exists() or not path.read_text():
@@ -333,7 +339,7 @@ class Case(unittest.TestCase):
         process = self.start_script(script, *arguments, **env)
         self.wait_for(hangs)
         os.killpg(process.pid, sig)
-        out, err = process.communicate(timeout=40)
+        out, err = process.communicate(timeout=60)
         return Run(process.returncode, out, err)
 
     # --- what must hold ---

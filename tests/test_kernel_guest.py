@@ -51,9 +51,9 @@ case "$* " in
 esac
 case "$guest" in
 hang)
+	echo "Booting the kernel."
 	sleep 60 &
 	echo $! >"$STUB_TEMP/hangs"
-	echo "Booting the kernel."
 	wait ;;
 panic) echo "Kernel panic - not syncing: No init found"; exit 0 ;;
 esac
@@ -227,8 +227,8 @@ class Guest(Stubbed):
         self.assertEqual(run.out, "a  b.$HOME.it's.")
 
     def test_a_guest_that_hangs_is_ended_and_its_console_shown(self):
-        run = self.guest("--timeout", 1, "true", STUB_GUEST="hang")
-        self.assertRefused(run, "did not end within 1 s and was stopped",
+        run = self.guest("--timeout", 2, "true", STUB_GUEST="hang")
+        self.assertRefused(run, "did not end within 2 s and was stopped",
                            "    | Booting the kernel.",
                            f"{self.build}/logs/guest.console")
         self.assertGone(self.temp / "hangs")
@@ -241,8 +241,8 @@ class Guest(Stubbed):
                            "    | Kernel panic - not syncing")
 
     def test_what_a_command_said_before_the_end_is_shown(self):
-        run = self.guest("--timeout", 1, "echo so far; sleep 60")
-        self.assertRefused(run, "did not end within 1 s", "    | so far")
+        run = self.guest("--timeout", 2, "echo so far; sleep 60")
+        self.assertRefused(run, "did not end within 2 s", "    | so far")
 
     def test_an_interrupted_guest_is_ended(self):
         run = self.interrupt("guest.py", STUB_GUEST="hang",
@@ -270,14 +270,14 @@ class Guest(Stubbed):
                            "ACCEL=fast is not known: use tcg or kvm")
         self.assertEqual(self.lines("guests"), [])
 
-    def choose(self, there=True, **env):
+    def choose(self, there=True, seconds=20, **env):
         """Let choose_kvm() decide; its answer is the last line said."""
         return self.run_python(
             "import os, guest, common\nfrom pathlib import Path\n"
             "real = os.access\n"
             "os.access = lambda path, *rest: "
             f"{there} if path == '/dev/kvm' else real(path, *rest)\n"
-            "guest.PROBE_SECONDS = 1\n"
+            f"guest.PROBE_SECONDS = {seconds}\n"
             "def main():\n"
             f"    print(guest.choose_kvm(Path('{self.kernel}')))\n"
             "common.run_main(main)\n", **{"ACCEL": ""} | env)
@@ -288,7 +288,7 @@ class Guest(Stubbed):
         self.assertEqual(run.out.splitlines()[-1], "True")
 
     def test_a_kvm_that_hangs_is_not_taken_nor_tried_again(self):
-        run = self.choose(STUB_KVM="hang")
+        run = self.choose(seconds=2, STUB_KVM="hang")
         self.assertDone(run, "software emulation (TCG)")
         self.assertEqual(run.out.splitlines()[-1], "False")
         self.assertGone(self.temp / "hangs")
@@ -354,11 +354,11 @@ class Bench(Stubbed):
             self.assertIn("--disable-kvm", call)
 
     def test_a_kernel_that_never_boots(self):
-        run = self.bench(seconds=1, STUB_GUEST="hang")
+        run = self.bench(seconds=2, STUB_GUEST="hang")
         self.assertEqual(run.status, 1, run)
         self.assertTrue(run.err.startswith("error: the guest bench-base"),
                         run)
-        self.assertIn("did not end within 1 s", run.err)
+        self.assertIn("did not end within 2 s", run.err)
         self.assertIn("    | Booting the kernel.", run.err)
         self.assertGone(self.temp / "hangs")
         self.assertNoGuestLeft()
