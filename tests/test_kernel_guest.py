@@ -356,7 +356,7 @@ class Bench(Stubbed):
     def test_a_kernel_that_never_boots(self):
         run = self.bench(seconds=2, STUB_GUEST="hang")
         self.assertEqual(run.status, 1, run)
-        self.assertTrue(run.err.startswith("error: the guest bench-base"),
+        self.assertTrue(run.err.startswith("error: the guest 'bench-base'"),
                         run)
         self.assertIn("did not end within 2 s", run.err)
         self.assertIn("    | Booting the kernel.", run.err)
