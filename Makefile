@@ -12,12 +12,12 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check unit tree export base kernels readme clean distclean
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | \
-		awk '{ name = $$1; $$1 = ""; printf "  %-10s%s\n", name, $$0 }'
+		awk '{ name = $$1; $$1 = ""; printf "  %-12s%s\n", name, $$0 }'
 
 deps: ## install what is missing (as root; else say what to install)
 	@scripts/deps
@@ -27,6 +27,9 @@ bench: deps ## build and boot base and series, measure, print the comparison
 
 check: deps ## run all tests; the last line counts passed, failed, skipped
 	@$(PYTHON) scripts/check.py
+
+check-debug: deps ## run KUnit on a kernel with KASAN, UBSAN and lockdep
+	@$(PYTHON) scripts/check.py --only debug
 
 unit: deps ## run only the tests of the scripts (no kernel build)
 	@$(PYTHON) scripts/check.py --only scripts

@@ -408,13 +408,19 @@ def group_kernels(tally):
     check_race(tally, trees)
     tally.run("coccinelle: only ioport.c looks into an I/O bitmap",
               check_accessor, trees)
+
+
+def group_debug(tally):
+    """The KUnit tests, on a kernel with KASAN, UBSAN and lockdep."""
+    get_base()
+    apply_series()
     try:
         debug = build_kernel("debug")
     except Fail as failure:
         tally.fail("kernel: debug builds", failure)
         return
     tally.ok("kernel: debug builds")
-    check_kunit(tally, debug, kvm)
+    check_kunit(tally, debug, choose_kvm(debug))
 
 
 def check_latency(tally, trees):
@@ -557,19 +563,22 @@ def check_race(tally, trees):
 
 
 GROUPS = {"scripts": group_scripts, "series": group_series,
-          "kernels": group_kernels}
+          "kernels": group_kernels, "debug": group_debug}
+# Another kernel to build, so it is run by its name: make check-debug.
+USUAL = ("scripts", "series", "kernels")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", action="append", choices=list(GROUPS),
-                        help="run only this group (may be repeated)")
+                        help="run only this group (may be repeated; "
+                             f"default: {', '.join(USUAL)})")
     options = parser.parse_args()
     start = time.monotonic()
     tally = Tally()
     LOGS.mkdir(parents=True, exist_ok=True)
     with build_lock():
-        for group in options.only or GROUPS:
+        for group in options.only or USUAL:
             counted = tally.passed + tally.failed
             say(f"==> {group}: {GROUPS[group].__doc__}")
             try:
