@@ -490,7 +490,7 @@ def check_kunit(tally, tree, kvm):
         # with five page table levels, which QEMU's largest processor has.
         result = boot(tree, "cat /sys/kernel/debug/kunit/*/results",
                       cpus=2, memory="2G", kvm=kvm, timeout=600,
-                      name="kunit", append=("no5lvl",))
+                      name="kunit", append=("no5lvl", "kunit.enable=1"))
     results = LOGS / "kunit.ktap"
     write_atomically(results, result.output)
     done = subprocess.run(
