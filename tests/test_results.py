@@ -68,6 +68,36 @@ def report(base, series):
     return {"unit": "instructions", "accel": "tcg", "sides": sides}
 
 
+class KunitResults(unittest.TestCase):
+    """kunit_results(): a suite that did not run is not one that passed."""
+
+    HEAD = ("KTAP version 1\n1..1\n    KTAP version 1\n"
+            "    # Subtest: suite\n    1..2\n")
+
+    def test_cases_and_suite(self):
+        self.assertEqual(check.kunit_results(
+            self.HEAD + "        ok 1 parameter\n    ok 1 one\n"
+            "    ok 2 two # SKIP no memory\nok 1 suite\n"),
+            {"suite.one": "ok", "suite.two": "skip", "suite": "ok"})
+
+    def test_a_case_that_fails(self):
+        self.assertEqual(check.kunit_results(
+            self.HEAD + "    ok 1 one\n    not ok 2 two\nnot ok 1 suite\n"),
+            {"suite.one": "ok", "suite.two": "not ok", "suite": "not ok"})
+
+    def test_a_suite_whose_cases_never_ran(self):
+        self.assertEqual(check.kunit_results(self.HEAD + "ok 1 suite\n"),
+                         {"suite": "not ok"})
+
+    def test_a_suite_of_which_a_case_is_missing(self):
+        self.assertEqual(check.kunit_results(
+            self.HEAD + "    ok 1 one\nok 1 suite\n"),
+            {"suite.one": "ok", "suite": "not ok"})
+
+    def test_nothing(self):
+        self.assertEqual(check.kunit_results("cat: no such file\n"), {})
+
+
 class Tables(unittest.TestCase):
     """tables() and console_table() of bench.py."""
 
