@@ -6,13 +6,17 @@
 #   FORCE=1     try the series on a tree of another version; with 'tree':
 #               throw away what build/tree has
 #   ACCEL=kvm   or tcg: how guests run (default: KVM where it really works)
+#   NAME= EMAIL=  who sends the series, and for 'submit-prep' also
+#   FIXES=1     only the fixes; ONTO=commit, BRANCH=name
+#   BASE=path   with 'rebase': the tree to try the series on
 
 PYTHON := build/venv/bin/python
 
-export KSRC FORCE ACCEL
+export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean \
+	rebase submit-prep lab-check
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -48,6 +52,15 @@ kernels: deps ## build the base and the series kernel
 
 readme: deps ## put the last result of 'make bench' into README.md
 	@$(PYTHON) scripts/readme.py
+
+rebase: deps ## try the series on the tree BASE=path, tell what fails where
+	@$(PYTHON) scripts/rebase.py
+
+submit-prep: deps ## write the mails, from KSRC=clone NAME= EMAIL=; never sends
+	@$(PYTHON) scripts/submit.py
+
+lab-check: deps ## check the job definitions of lab/ against LAVA's schema
+	@$(PYTHON) scripts/lab.py --check
 
 clean: ## remove built kernels and results, keep the downloaded base
 	@scripts/clean

@@ -1,0 +1,518 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Prepare the series for sending, in the user's own clone.  Never sends.
+
+KSRC= is a git clone of the kernel that you work in.  The series, or the
+fixes alone, becomes a b4 branch there (b4/NAME), authored and signed off by
+the identity that you give, with a cover letter and with To and Cc from
+get_maintainer.pl.  The mails are written to build/submit/ for review.  Your
+checkout, index and configuration stay as they are; the branch is the only
+thing that is added, at the very end.
+"""
+
+import argparse
+import contextlib
+import email
+import email.header
+import email.policy
+import email.utils
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from apply import touched_files, why_not
+from base import accept, version_of
+from check import check_names, check_tags, codespell_dictionary
+from common import (BUILD, GIT_IDENTITY, LOGS, PATCHES, ROOT, Fail,
+                    build_lock, git, run_git, run_logged, run_main, say, series_patches,
+                    shown_path, stage, write_atomically)
+from export import FIXES, heading
+from kernel import make_environment
+
+PLACE = BUILD / "submit"
+SETS = {
+    "all": ("ioports-yield", "cover-letter.txt"),
+    "fixes": ("ioports-fixes", "cover-letter-fixes.txt"),
+}
+# What get_maintainer.pl and checkpatch.pl need besides the touched files;
+# both want to see the top of a kernel tree.
+TOP_FILES = ("/scripts/", "/MAINTAINERS", "/COPYING", "/CREDITS", "/Kbuild",
+             "/Kconfig", "/README", "/Makefile", "/.get_maintainer.ignore",
+             "/.mailmap", "/arch/x86/Makefile", "/init/Kconfig",
+             "/ipc/util.h", "/lib/Kconfig", "/drivers/Kconfig",
+             "/fs/Kconfig", "/include/Kbuild", "/include/linux/",
+             "/kernel/sched/sched.h", "/Documentation/Makefile",
+             "/Documentation/dev-tools/", "/Documentation/process/",
+             "/Documentation/devicetree/bindings/vendor-prefixes.yaml")
+UNFINISHED = ("rebase-merge", "rebase-apply", "MERGE_HEAD",
+              "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
+# Of the branches in a user's clone, those that this program made.
+MADE = PLACE / "made.json"
+
+
+def check_identity(name, address):
+    """Raise Fail unless name and address (str) can sign a patch off."""
+    if not name or not address:
+        raise Fail("whose patches are these? give NAME='Your Name' and "
+                   "EMAIL=you@example.org: they become the author and the "
+                   "Signed-off-by of every patch")
+    if re.search(r"[<>\"\n\\]", name) or name != name.strip():
+        raise Fail(f"NAME={name!r} cannot stand before an address")
+    if not re.fullmatch(r"[^\s@<>\",;:()\[\]]+@[^\s@<>\",;:()\[\]]+\.\w+",
+                        address, re.A):
+        raise Fail(f"EMAIL={address} is not an address")
+
+
+def check_clone(ksrc, revision, force):
+    """Check the user's clone; returns (top, base): Path, commit (str).
+
+    Raises Fail when it is no clone of a kernel of the right version, holds
+    uncommitted changes, is in the middle of something or is somebody
+    else's.
+    """
+    if not ksrc:
+        raise Fail("give KSRC=path, your own git clone of the kernel: the "
+                   "series becomes a branch in it")
+    top = Path(os.path.expanduser(ksrc)).resolve()
+    if not top.is_dir():
+        raise Fail(f"KSRC={ksrc} is not a folder")
+    inside = run_git("rev-parse", "--show-toplevel", cwd=top)
+    if inside.returncode or Path(os.fsdecode(
+            inside.stdout.rstrip(b"\n"))).resolve() != top:
+        raise Fail(f"KSRC={ksrc} is not the top of a git clone: clone the "
+                   "kernel with git, the series is sent from there")
+    if top.stat().st_uid != os.geteuid():
+        raise Fail(f"KSRC={ksrc} belongs to another user: run this as the "
+                   "user who works in it")
+    for name in UNFINISHED:
+        path = git("rev-parse", "--git-path", name, cwd=top).strip()
+        if (top / path).exists():
+            raise Fail(f"KSRC={ksrc} is in the middle of something "
+                       f"({name}): finish it or give it up first")
+    # Without refreshing the index of a clone that is not ours.
+    if git("--no-optional-locks", "status", "--porcelain", "-uno",
+           cwd=top).strip():
+        raise Fail(f"KSRC={ksrc} has uncommitted changes: commit or stash "
+                   "them first")
+    base = git("rev-parse", "-q", "--verify", f"{revision}^{{commit}}",
+               cwd=top, check=False).strip()
+    if not base:
+        raise Fail(f"KSRC={ksrc} has no commit {revision}")
+    try:
+        version = version_of(git("show", f"{base}:Makefile", cwd=top,
+                                 check=False))
+    except Fail:
+        raise Fail(f"{revision} of KSRC={ksrc} is not a Linux tree: it has "
+                   "no kernel Makefile") from None
+    try:
+        accept(version, force)
+    except Fail as failure:
+        raise Fail(f"{failure}; ONTO=commit names another commit of the "
+                   "clone, 'make rebase' tells what does not fit") from None
+    return top, base
+
+
+def check_branch(top, branch):
+    """Return whether a branch is in the clone and may be replaced.
+
+    Only what an earlier run made, and nobody changed or checked out, is.
+    """
+    tip = git("rev-parse", "-q", "--verify", f"refs/heads/{branch}",
+              cwd=top, check=False).strip()
+    if not tip:
+        return False
+    made = json.loads(MADE.read_text()) if MADE.exists() else []
+    if tip not in made:
+        raise Fail(f"your clone has a branch {branch} that is not as this "
+                   f"program made it: rename it (git branch -m {branch} "
+                   f"{branch}-old), remove it, or give another BRANCH=")
+    for row in git("worktree", "list", "--porcelain", cwd=top).splitlines():
+        if row == f"branch refs/heads/{branch}":
+            raise Fail(f"{branch} is checked out in your clone: switch to "
+                       "another branch, then it can be replaced")
+    return True
+
+
+def chosen(fixes):
+    """Return the names (list of str) of the patches of a set."""
+    names = series_patches()
+    if fixes:
+        names = [name for name in names if heading(
+            (PATCHES / name).read_text(errors="surrogateescape")) == FIXES]
+    if not names:
+        raise Fail("there is no such patch in the series")
+    return names
+
+
+def authored(text, name, address):
+    """Return a patch mail (str) with another author in its From: header."""
+    author = email.utils.formataddr((name, address), "utf-8")
+    text, count = re.subn(r"^From: .*\n(?:[ \t].*\n)*",
+                          lambda _: f"From: {author}\n", text, count=1,
+                          flags=re.M)
+    if not count:
+        raise Fail("a patch has no From: header")
+    return text
+
+
+def borrow_objects(tree, lenders):
+    """Make an empty git repository that sees the objects of others.
+
+    tree: Path of the new one.  lenders: list of Path, which are only read.
+    """
+    git("init", "-q", "-b", "base", tree)
+    rows = []
+    for lender in lenders:
+        rows.append(git("rev-parse", "--path-format=absolute", "--git-path",
+                        "objects", cwd=lender))
+        shallow = Path(git("rev-parse", "--path-format=absolute",
+                           "--git-path", "shallow", cwd=lender).strip())
+        if shallow.exists():
+            with open(tree / ".git/shallow", "a") as out:
+                out.write(shallow.read_text())
+    (tree / ".git/objects/info/alternates").write_text("".join(rows))
+
+
+class Workshop:
+    """A small git tree beside the user's clone, on the same objects."""
+
+    def __init__(self, place, top, base, identity):
+        self.tree = place / "tree"
+        self.top = top
+        self.base = base
+        self.name, self.address = identity
+        keys = {"user.name": self.name, "user.email": self.address,
+                "commit.gpgSign": "false", "b4.send-no-patatt-sign": "yes",
+                # Nothing here sends, and if it did, it could not.
+                "sendemail.smtpServer": "/bin/false",
+                "b4.send-endpoint-web": "none"}
+        self.env = {"GIT_AUTHOR_NAME": self.name,
+                    "GIT_AUTHOR_EMAIL": self.address,
+                    "GIT_COMMITTER_NAME": self.name,
+                    "GIT_COMMITTER_EMAIL": self.address,
+                    "GIT_CONFIG_COUNT": str(len(keys)),
+                    # b4 keeps caches; not in the user's home.
+                    **{f"XDG_{kind}_HOME": str(place / "home")
+                       for kind in ("CACHE", "DATA", "CONFIG")}}
+        for number, (key, value) in enumerate(keys.items()):
+            self.env[f"GIT_CONFIG_KEY_{number}"] = key
+            self.env[f"GIT_CONFIG_VALUE_{number}"] = value
+
+    def git(self, *args, **more):
+        """Run git in the tree as the user."""
+        return git(*args, cwd=self.tree, env=self.env, **more)
+
+    def create(self, names):
+        """Check out what is needed of the base; names: the patches."""
+        borrow_objects(self.tree, [self.top])
+        self.git("update-ref", "refs/heads/base", self.base)
+        patterns = [*TOP_FILES, *("/" + path for path in
+                                  touched_files(names))]
+        self.git("sparse-checkout", "set", "--no-cone", "--stdin",
+                 data="\n".join(patterns) + "\n")
+        self.git("checkout", "-q", "-f", "base")
+        for name in ("scripts/get_maintainer.pl", "scripts/checkpatch.pl"):
+            if not os.access(self.tree / name, os.X_OK):
+                raise Fail(f"the base has no {name}")
+
+    def b4(self, *args, **env):
+        """Run b4 in the tree; raises Fail with its words."""
+        program = Path(sys.prefix) / "bin/b4"
+        if not program.exists():
+            raise Fail("b4 is not in build/venv: run 'make deps'")
+        environment = os.environ | GIT_IDENTITY | self.env | env
+        run_logged([str(program), "--no-interactive", "--offline-mode",
+                    *args],
+                   LOGS / f"submit-b4-{args[0]}.log", cwd=self.tree,
+                   env=environment, timeout=900, what=f"b4 {args[0]}")
+
+    def import_series(self, branch, names, cover):
+        """Make the b4 branch of the named patches and of a cover (Path)."""
+        self.b4("prep", "-n", branch.removeprefix("b4/"))
+        if self.git("branch", "--show-current").strip() != branch:
+            raise Fail(f"b4 made {self.git('branch', '--show-current')}"
+                       f"and not {branch}: give a BRANCH= in lower case")
+        for name in names:
+            text = (PATCHES / name).read_text(errors="surrogateescape")
+            mail = self.tree.parent / "mail"
+            mail.write_text(authored(text, self.name, self.address),
+                            errors="surrogateescape")
+            done = run_git("am", "-q", "--no-3way", "--keep-cr", "--signoff",
+                           mail, cwd=self.tree, env=self.env)
+            if done.returncode:
+                words = (done.stderr + done.stdout).decode(errors="replace")
+                raise Fail(why_not(words, name) + "; 'make rebase' shows "
+                           "all that does not fit")
+        editor = shlex.join(["cp", str(cover)])
+        self.b4("prep", "--edit-cover", GIT_EDITOR=editor)
+        self.b4("prep", "--auto-to-cc")
+
+    def commits(self):
+        """Return the patches' commits (list of str), oldest first."""
+        rows = self.git("log", "--reverse", "--format=%H",
+                        f"{self.base}..HEAD").split()
+        # The first one is empty and holds the cover letter.
+        return rows[1:]
+
+
+def checkpatch_signed(work, commit):
+    """checkpatch --strict --codespell on a commit that is signed off."""
+    mail = work.git("format-patch", "-1", "--stdout", "--no-signature",
+                    commit)
+    ignored = ["UNKNOWN_COMMIT_ID", "FILE_PATH_CHANGES"]
+    if re.search(r"^\+\+\+ b/tools/testing/selftests/", mail, re.M):
+        ignored.append("ENOSYS")
+    done = subprocess.run(
+        ["./scripts/checkpatch.pl", "--strict", "--codespell",
+         f"--codespellfile={codespell_dictionary()}", "--show-types",
+         f"--ignore={','.join(ignored)}", "-"],
+        cwd=work.tree, input=mail, capture_output=True, text=True,
+        errors="replace", env=make_environment())
+    words = done.stdout + done.stderr
+    total = re.search(r"^total: (\d+) errors, (\d+) warnings, (\d+) checks",
+                      words, re.M)
+    if not total or "No codespell typos will be found" in words:
+        raise Fail(f"checkpatch did not really run: {words.strip()[-300:]}")
+    if done.returncode or total.groups() != ("0", "0", "0"):
+        raise Fail("\n" + words.strip())
+
+
+def header(mail, name):
+    """Return a header of a mail as one decoded line (str)."""
+    text = str(email.header.make_header(email.header.decode_header(
+        mail[name] or "")))
+    return " ".join(text.split())
+
+
+def check_mails(mails, identity, patches):
+    """The mails are what a list expects.
+
+    mails: list of email.message.Message, cover first.  Raises Fail.
+    """
+    name, address = identity
+    want = len(patches)
+    if len(mails) != want + 1:
+        raise Fail(f"{len(mails)} mails were written for {want} patches and "
+                   "a cover letter")
+    first = header(mails[0], "Message-ID")
+    for number, mail in enumerate(mails):
+        subject = header(mail, "Subject")
+        # b4 does not count a single patch and its cover letter.
+        counted = rf" 0*{number}/{want}" if want > 1 else ""
+        wanted = rf"\[PATCH[^]]*{counted}\] \S"
+        if not re.match(wanted, subject):
+            raise Fail(f"mail {number} has the subject '{subject}'")
+        if email.utils.parseaddr(header(mail, "From")) != (name, address):
+            raise Fail(f"'{subject}' comes from {header(mail, 'From')}")
+        if not header(mail, "To"):
+            raise Fail(f"'{subject}' has no To:")
+        if "linux-kernel@vger.kernel.org" not in \
+                header(mail, "To") + header(mail, "Cc"):
+            raise Fail(f"'{subject}' does not go to the kernel's list")
+        if number and header(mail, "In-Reply-To") != first:
+            raise Fail(f"'{subject}' does not answer the cover letter")
+        body = mail.get_payload(decode=True).decode(errors="replace")
+        gap = re.search(r"EDITME|^@\w+@$", body.split("\ndiff --git ")[0],
+                        re.M)
+        if gap:
+            raise Fail(f"'{subject}' has a place that was not filled in: "
+                       f"{gap.group(0)}")
+        if not number:
+            continue
+        signed = re.findall(r"^Signed-off-by: (.*)$",
+                            body.split("\n---\n")[0], re.M)
+        if signed != [f"{name} <{address}>"]:
+            raise Fail(f"'{subject}' is signed off by {signed or 'nobody'}")
+
+
+def check_applies(work, place):
+    """The written mails give the branch's files again with git am."""
+    want = work.git("rev-parse", "HEAD^{tree}")
+    work.git("checkout", "-q", "--detach", work.base)
+    try:
+        for path in sorted(place.glob("*.eml"))[1:]:
+            work.git("am", "-q", "--no-3way", "--keep-cr", path)
+        if work.git("rev-parse", "HEAD^{tree}") != want:
+            raise Fail("the mails do not give what the branch has")
+    finally:
+        work.git("am", "--abort", check=False)
+        work.git("checkout", "-q", "-f", "-")
+
+
+def write_mailbox(place):
+    """Join the *.eml files of a folder to series.mbox; returns its Path."""
+    box = place / "series.mbox"
+    with open(box, "wb") as out:
+        for path in sorted(place.glob("*.eml")):
+            text = path.read_bytes().replace(b"\r\n", b"\n")
+            text = re.sub(rb"^(>*From )", rb">\1", text, flags=re.M)
+            out.write(b"From mboxrd@z Thu Jan  1 00:00:00 1970\n" + text
+                      + (b"\n" if text.endswith(b"\n") else b"\n\n"))
+    return box
+
+
+def write_guide(place, branch, fixes, recipients, gates):
+    """Write REVIEW.txt: what was done, what a person still has to do."""
+    people = "\n".join(f"  {row}" for row in recipients)
+    checked = "\n".join(f"  {row}" for row in gates)
+    extra = """\
+These are fixes of a hole that lets a task use I/O ports which another one
+gave up.  Read submit/SECURITY-FIX.md before you send them anywhere.
+""" if fixes else """\
+The first patches are fixes that should be sent, and taken, before the rest:
+read submit/SECURITY-FIX.md.  ioperm_drop_race is a reproducer: send it only
+when the fix is public.
+"""
+    write_atomically(place / "REVIEW.txt", f"""\
+Nothing was sent.  What is in this folder:
+
+  *.eml         the mails as b4 would send them, cover letter first
+  series.mbox   the same in one file, for 'b4 am -m' or 'git am'
+
+The branch {branch} in your clone has the same patches and the cover letter.
+
+{extra}
+Your Signed-off-by is in every patch.  It says that you have read the patch
+and can certify the Developer's Certificate of Origin
+(Documentation/process/submitting-patches.rst).  If that is not so yet, do
+not send.
+
+Checked:
+{checked}
+Not checked here: whether it builds, boots and passes its tests.  That is
+'make check' in this repository, and 'make check-all'.
+
+To and Cc of the series:
+{people}
+
+To go on:
+  1. Read the mails.
+  2. git checkout {branch}; change what has to be changed with git rebase -i,
+     the cover letter with 'b4 prep --edit-cover'.
+  3. b4 send --reflect sends it to yourself, b4 send to the others.  Both ask
+     before they send.
+""")
+
+
+def prepare(options, identity, place):
+    """Do it all below place (Path); returns the tip (str) of the branch."""
+    kind = "fixes" if options.fixes else "all"
+    name, cover = SETS[kind]
+    branch = f"b4/{options.branch or name}"
+    cover = ROOT / "submit" / cover
+    if not cover.exists():
+        raise Fail(f"there is no {shown_path(cover)}")
+    top, base = check_clone(options.ksrc, options.base, options.force)
+    replace = check_branch(top, branch)
+    names = chosen(options.fixes)
+    gates = []
+
+    def gate(title, function, *arguments):
+        function(*arguments)
+        gates.append(title)
+        say(f"    ok    {title}")
+
+    with stage("gates on the patch files"):
+        gate("names and numbers of the series", check_names)
+        for patch in names:
+            check_tags(patch)
+        gate(f"tags of {len(names)} patches", lambda: None)
+
+    with tempfile.TemporaryDirectory(prefix="submit-", dir=BUILD) as temp:
+        work = Workshop(Path(temp), top, base, identity)
+        with stage(f"making {branch} of {len(names)} patches"):
+            work.create(names)
+            work.import_series(branch, names, cover)
+        with stage("gates on the branch"):
+            commits = work.commits()
+            if len(commits) != len(names):
+                raise Fail(f"{len(commits)} commits came out of "
+                           f"{len(names)} patches")
+            for commit in commits:
+                checkpatch_signed(work, commit)
+            gate(f"checkpatch --strict --codespell on {len(commits)} signed "
+                 "commits", lambda: None)
+        partial = Path(temp) / "mails"
+        with stage("writing the mails"):
+            work.b4("send", "--output-dir", str(partial), "--no-sign",
+                    "--force-cover-letter")
+            mails = [email.message_from_bytes(path.read_bytes())
+                     for path in sorted(partial.glob("*.eml"))]
+            gate("subjects, author, sign-off, recipients, threading of "
+                 f"{len(mails)} mails", check_mails, mails, identity, names)
+            gate("the mails give the branch again with git am",
+                 check_applies, work, partial)
+            write_mailbox(partial)
+            recipients = [f"{field}: {address}" for field in ("To", "Cc")
+                          for address in re.split(
+                              r",\s+", header(mails[0], field)) if address]
+            write_guide(partial, branch, options.fixes, recipients, gates)
+        install(work, branch, replace, partial, place)
+    return branch, names, recipients
+
+
+def install(work, branch, replace, partial, place):
+    """Give the user's clone the branch and build/submit/ the mails."""
+    tip = work.git("rev-parse", f"refs/heads/{branch}").strip()
+    made = json.loads(MADE.read_text()) if MADE.exists() else []
+    # Before the branch is there, so that it is always known as ours.
+    write_atomically(MADE, json.dumps([*made, tip], indent=1) + "\n")
+    git("fetch", "-q", "--no-tags", "--no-write-fetch-head",
+        "--update-shallow", work.tree,
+        f"{'+' if replace else ''}refs/heads/{branch}:refs/heads/{branch}",
+        cwd=work.top)
+    old = place.with_name(place.name + ".old.partial")
+    shutil.rmtree(old, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        place.rename(old)
+    partial.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="It never sends anything: 'b4 send' is for you to run, when "
+               "you have read the mails.")
+    parser.add_argument("--ksrc", default=os.environ.get("KSRC", ""),
+                        metavar="PATH", help="your git clone of the kernel "
+                        "(default: $KSRC)")
+    parser.add_argument("--name", default=os.environ.get("NAME", ""),
+                        help="your name (default: $NAME)")
+    parser.add_argument("--email", default=os.environ.get("EMAIL", ""),
+                        help="your address (default: $EMAIL)")
+    parser.add_argument("--fixes", action="store_true",
+                        default=os.environ.get("FIXES") == "1",
+                        help="only the patches with a Fixes: tag")
+    parser.add_argument("--base", default=os.environ.get("ONTO") or "HEAD",
+                        metavar="COMMIT", help="the commit of the clone to "
+                        "put the series on (default: HEAD)")
+    parser.add_argument("--branch", default=os.environ.get("BRANCH", ""),
+                        metavar="NAME", help="the branch becomes b4/NAME")
+    parser.add_argument("--force", action="store_true",
+                        default=os.environ.get("FORCE") == "1",
+                        help="take a kernel of another version")
+    options = parser.parse_args()
+    identity = (options.name, options.email)
+    check_identity(*identity)
+    if options.branch and not re.fullmatch(r"[a-z0-9][a-z0-9-]*",
+                                           options.branch):
+        raise Fail(f"BRANCH={options.branch}: use a-z, 0-9 and '-'")
+    place = PLACE / ("fixes" if options.fixes else "all")
+    with build_lock():
+        PLACE.mkdir(exist_ok=True)
+        branch, names, recipients = prepare(options, identity, place)
+    say(f"{len(names)} patches are on {branch} of your clone, "
+        f"{len(names) + 1} mails to {len(recipients)} addresses in "
+        f"{shown_path(place)}")
+    say(f"nothing was sent: read {shown_path(place / 'REVIEW.txt')}")
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mails are prepared in a user's clone, and nothing else happens to it."""
+
+import email
+import email.header
+import email.utils
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from helper import (FIX, SELFTEST, Case, commit, environment, git,
+                    make_clone, snapshot, workshop, write)
+
+TAG = "\n\nAssisted-by: LLM [checkpatch]"
+COVER = "x86: {0}\n\nWhy all of this.\n\nIn two paragraphs.\n"
+STUBS = {
+    "scripts/get_maintainer.pl": """#!/bin/sh
+cat >/dev/null
+case " $* " in
+*" --nom "*) echo 'linux-kernel@vger.kernel.org' ;;
+*) echo 'A Maintainer <maintainer@example.org>' ;;
+esac
+""",
+    "scripts/checkpatch.pl": """#!/bin/sh
+found=0
+grep -q 'bad style' - && found=1
+echo "total: 0 errors, $found warnings, 0 checks, 9 lines checked"
+exit $found
+""",
+}
+B4 = Path(sys.prefix) / "bin/b4"
+
+
+@functools.cache
+def submitted():
+    """Return {name: bytes} of two patches, the first one a fix."""
+    clone = make_clone(workshop() / "submitted")
+    for subject, body, files in (FIX, SELFTEST):
+        commit(clone, subject, body + ("\n" if "Fixes:" in body else "\n\n")
+               + TAG.strip(), files)
+    names = git(clone, "format-patch", "--no-signature", "--no-numbered",
+                "-o", workshop() / "submitted-patches", "-2").split()
+    return {Path(name).name: Path(name).read_bytes() for name in names}
+
+
+@unittest.skipUnless(B4.exists(), f"there is no {B4}")
+class Submit(Case):
+    """A user's clone, and a repository with two patches."""
+
+    def setUp(self):
+        super().setUp()
+        self.copy_repo(submitted())
+        write(self.repo, {"submit/cover-letter.txt": COVER.format("All"),
+                          "submit/cover-letter-fixes.txt":
+                          COVER.format("Fixes")})
+        self.clone = make_clone(self.temp / "clone")
+        write(self.clone, STUBS)
+        for name in STUBS:
+            (self.clone / name).chmod(0o755)
+        commit(self.clone, "Scripts")
+        self.base = git(self.clone, "rev-parse", "HEAD").strip()
+
+    def submit(self, *args, **env):
+        """Run submit.py for a user, unless the test names another one."""
+        more = {"KSRC": self.clone, "NAME": "Jane Doe",
+                "EMAIL": "jane@example.org"} | env
+        return self.run_script("submit.py", *args, **more)
+
+    def mails(self, kind="all"):
+        """Return the written mails (list of Message), cover first."""
+        return [email.message_from_bytes(path.read_bytes()) for path in
+                sorted((self.build / "submit" / kind).glob("*.eml"))]
+
+    def branch(self, name="b4/ioports-yield"):
+        """Return the tip (str) of a branch of the clone, or ''."""
+        found = git(self.clone, "for-each-ref", "--format=%(objectname)",
+                    f"refs/heads/{name}")
+        return found.strip()
+
+    def assertNothingMade(self):
+        """No branch and no mail came out of it."""
+        self.assertEqual(git(self.clone, "branch", "--list", "b4/*"), "")
+        self.assertEqual(list(self.build.glob("submit/*/*.eml")), [])
+
+    def refuse(self, *words, args=(), **env):
+        """It is refused, and the clone is as it was."""
+        before = self.state()
+        self.assertRefused(self.submit(*args, **env), *words)
+        self.assertEqual(self.state(), before)
+        self.assertNothingMade()
+
+    def state(self):
+        """Return the snapshot of the clone.
+
+        Of git's objects only the names: git marks an object as in use when
+        a tree that borrows it makes the same one.
+        """
+        return {name: None if "/.git/objects/" in name else state
+                for name, state in snapshot(self.clone).items()}
+
+
+class Written(Submit):
+    """What a user gets."""
+
+    def test_the_series_becomes_mails_of_the_user(self):
+        config = (self.clone / ".git/config").read_bytes()
+        index = (self.clone / ".git/index").read_bytes()
+        self.assertDone(self.submit(), "2 patches are on b4/ioports-yield",
+                        "nothing was sent")
+        cover, fix, test = self.mails()
+        self.assertEqual(cover["Subject"], "[PATCH 0/2] x86: All")
+        self.assertIn("Why all of this.",
+                      cover.get_payload(decode=True).decode())
+        self.assertEqual(fix["Subject"], f"[PATCH 1/2] {FIX[0]}")
+        for mail in (cover, fix, test):
+            self.assertEqual(mail["From"], "Jane Doe <jane@example.org>")
+            self.assertIn("maintainer@example.org", mail["To"])
+            self.assertIn("linux-kernel@vger.kernel.org", mail["Cc"])
+            self.assertNotIn("tester@example.org", mail.as_string())
+        for mail in (fix, test):
+            self.assertEqual(re.findall("^Signed-off-by: .*$",
+                                        mail.get_payload(), re.M),
+                             ["Signed-off-by: Jane Doe <jane@example.org>"])
+        # The branch is new, all else is as it was.
+        self.assertEqual(git(self.clone, "log", "--format=%an %ae",
+                             f"{self.base}..b4/ioports-yield"),
+                         "Jane Doe jane@example.org\n" * 3)
+        self.assertEqual(git(self.clone, "rev-parse", "HEAD").strip(),
+                         self.base)
+        self.assertEqual(git(self.clone, "status", "--porcelain"), "")
+        self.assertEqual((self.clone / ".git/config").read_bytes(), config)
+        self.assertEqual((self.clone / ".git/index").read_bytes(), index)
+        self.assertEqual(git(self.clone, "branch", "--format=%(refname)"),
+                         "refs/heads/b4/ioports-yield\n"
+                         "refs/heads/master\n")
+        self.assertNothingHalfDone()
+
+    def test_the_fixes_stand_alone(self):
+        self.assertDone(self.submit("--fixes"), "1 patches are on")
+        cover, fix = self.mails("fixes")
+        self.assertEqual(cover["Subject"], "[PATCH] x86: Fixes")
+        self.assertEqual(fix["Subject"], f"[PATCH] {FIX[0]}")
+        self.assertIn("SECURITY-FIX", (self.build / "submit/fixes/REVIEW.txt")
+                      .read_text())
+
+    def test_the_mails_apply_with_git_am_b4_and_quilt(self):
+        self.assertDone(self.submit())
+        want = git(self.clone, "rev-parse", "b4/ioports-yield^{tree}")
+        place = self.build / "submit/all"
+
+        git(self.clone, "checkout", "-q", "-b", "am")
+        git(self.clone, "am", "-q", *sorted(place.glob("*.eml"))[1:])
+        self.assertEqual(git(self.clone, "rev-parse", "HEAD^{tree}"), want)
+
+        git(self.clone, "checkout", "-q", "-B", "b4am", self.base)
+        done = subprocess.run(
+            [B4, "-n", "--offline-mode", "am", "-m", place / "series.mbox",
+             "-o", self.temp / "am"], cwd=self.clone, capture_output=True,
+            text=True, env=environment(HOME=self.temp,
+                                       GIT_CONFIG_GLOBAL="/dev/null"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        box, = (self.temp / "am").glob("*.mbx")
+        git(self.clone, "am", "-q", box)
+        self.assertEqual(git(self.clone, "rev-parse", "HEAD^{tree}"), want)
+
+        git(self.clone, "checkout", "-q", "-B", "quilt", self.base)
+        for words in (["import", *sorted(place.glob("*.eml"))[1:]],
+                      ["push", "-a", "--fuzz=0"]):
+            done = subprocess.run(
+                ["quilt", "--quiltrc", "-", *map(str, words)],
+                cwd=self.clone, capture_output=True, text=True,
+                env=environment(HOME=self.temp))
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        shutil.rmtree(self.clone / "patches")
+        shutil.rmtree(self.clone / ".pc")
+        git(self.clone, "add", "-A")
+        self.assertEqual(git(self.clone, "write-tree"), want)
+
+    def test_a_name_may_have_any_letter(self):
+        self.assertDone(self.submit("--fixes", NAME="Jürgen Źółw"))
+        mail = self.mails("fixes")[1]
+        name = email.utils.parseaddr(str(email.header.make_header(
+            email.header.decode_header(mail["From"]))))[0]
+        self.assertEqual(name, "Jürgen Źółw")
+        self.assertIn("Signed-off-by: Jürgen Źółw <jane@example.org>",
+                      mail.get_payload(decode=True).decode())
+
+    def test_a_second_run_replaces_what_the_first_one_made(self):
+        self.assertDone(self.submit("--fixes"))
+        first = self.branch("b4/ioports-fixes")
+        write(self.repo, {"submit/cover-letter-fixes.txt":
+                          COVER.format("Better")})
+        self.assertDone(self.submit("--fixes"))
+        self.assertNotEqual(self.branch("b4/ioports-fixes"), first)
+        self.assertEqual(self.mails("fixes")[0]["Subject"],
+                         "[PATCH] x86: Better")
+
+    def test_a_branch_that_the_user_changed_stays(self):
+        self.assertDone(self.submit("--fixes"))
+        git(self.clone, "checkout", "-q", "b4/ioports-fixes")
+        before = snapshot(self.clone)
+        self.assertRefused(self.submit("--fixes"), "is checked out")
+        commit(self.clone, "Mine", files={"mine": "mine\n"})
+        git(self.clone, "checkout", "-q", "master")
+        before = snapshot(self.clone)
+        self.assertRefused(self.submit("--fixes"), "branch b4/ioports-fixes",
+                           "rename it")
+        self.assertUntouched(self.clone, before)
+        self.assertDone(self.submit("--fixes", BRANCH="again"),
+                        "b4/again")
+
+
+class Refused(Submit):
+    """What is wrong is said before anything happens."""
+
+    def test_it_needs_an_identity(self):
+        self.refuse("give NAME=", NAME="")
+        self.refuse("give NAME=", EMAIL="")
+        self.refuse("EMAIL=jane is not an address", EMAIL="jane")
+        self.refuse("cannot stand before an address", NAME="Jane <x>")
+
+    def test_it_needs_a_clone(self):
+        self.refuse("give KSRC=path", KSRC="")
+        self.refuse("is not a folder", KSRC=self.temp / "nowhere")
+        plain = self.temp / "plain"
+        shutil.copytree(self.clone, plain,
+                        ignore=shutil.ignore_patterns(".git"))
+        self.refuse("is not the top of a git clone", KSRC=plain)
+        self.refuse("is not the top of a git clone",
+                    KSRC=self.clone / "arch")
+
+    def test_it_needs_a_clean_clone(self):
+        write(self.clone, {"mm/mmap.c": "changed\n"})
+        self.refuse("has uncommitted changes")
+
+    def test_it_needs_a_clone_at_rest(self):
+        write(self.clone, {".git/MERGE_HEAD": self.base + "\n"})
+        self.refuse("in the middle of something (MERGE_HEAD)")
+
+    def test_it_needs_the_right_version(self):
+        self.clone = make_clone(self.temp / "old", ("6", "12", "1", ""))
+        self.refuse("the tree is Linux 6.12.1", "ONTO=commit")
+
+    def test_it_needs_a_commit_that_is_there(self):
+        self.refuse("has no commit nowhere", ONTO="nowhere")
+
+    def test_it_needs_a_kernel(self):
+        (self.clone / "Makefile").write_text("all:\n")
+        commit(self.clone, "No kernel")
+        self.refuse("is not a Linux tree")
+
+    def test_a_foreign_branch_is_left_alone(self):
+        git(self.clone, "branch", "b4/ioports-yield")
+        before = snapshot(self.clone)
+        self.assertRefused(self.submit(), "not as this program made it")
+        self.assertUntouched(self.clone, before)
+
+    def test_a_patch_that_does_not_apply_is_named(self):
+        write(self.clone, {"arch/x86/kernel/ioport.c": "all new\n"})
+        commit(self.clone, "All new")
+        self.refuse("0001-x86-ioperm-Close-the-window", "does not apply",
+                    "arch/x86/kernel/ioport.c", "make rebase")
+
+    def test_what_checkpatch_finds_stops_it(self):
+        write(self.clone, {"scripts/checkpatch.pl": STUBS[
+            "scripts/checkpatch.pl"].replace("bad style", "closed")})
+        commit(self.clone, "Stricter")
+        self.refuse("1 warnings")
+
+    def test_a_checkpatch_that_did_not_run_stops_it(self):
+        write(self.clone, {"scripts/checkpatch.pl": "#!/bin/sh\nexit 0\n"})
+        commit(self.clone, "Broken")
+        self.refuse("checkpatch did not really run")
+
+    def test_a_tag_that_only_a_person_may_give_stops_it(self):
+        patches = {name: text.replace(
+            b"\n\nAssisted-by", b"\n\nReviewed-by: A Person <a@b.org>\n"
+            b"Assisted-by") for name, text in submitted().items()}
+        self.set_patches(patches)
+        self.refuse("Reviewed-by: is for people to give")
+
+    def test_a_gap_in_the_cover_letter_stops_it(self):
+        write(self.repo, {"submit/cover-letter.txt":
+                          COVER.format("All") + "\n@NUMBERS@\n"})
+        self.refuse("not filled in: @NUMBERS@")
+
+    def test_nobody_to_send_it_to_stops_it(self):
+        write(self.clone, {"scripts/get_maintainer.pl":
+                           "#!/bin/sh\ncat >/dev/null\n"})
+        commit(self.clone, "Nobody")
+        self.refuse("does not go to the kernel's list")
+
+    def test_an_interruption_leaves_nothing(self):
+        self.stub_git(" am ")
+        before = self.state()
+        self.assertInterrupted(self.interrupt(
+            "submit.py", KSRC=self.clone, NAME="Jane Doe",
+            EMAIL="jane@example.org"))
+        self.assertEqual(self.state(), before)
+        self.assertNothingMade()
+        os.remove(self.bin / "git")
+        self.assertDone(self.submit(), "nothing was sent")
+
+
+if __name__ == "__main__":
+    unittest.main()
