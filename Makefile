@@ -9,14 +9,15 @@
 #   NAME= EMAIL=  who sends the series, and for 'submit-prep' also
 #   FIXES=1     only the fixes; ONTO=commit, BRANCH=name
 #   BASE=path   with 'rebase': the tree to try the series on
+#   FILES= ROOTFS=  with 'lab': where the boards find what they load
 
 PYTHON := build/venv/bin/python
 
-export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE
+export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean \
-	rebase submit-prep lab-check
+	rebase submit-prep lab lab-check
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -58,6 +59,9 @@ rebase: deps ## try the series on the tree BASE=path, tell what fails where
 
 submit-prep: deps ## write the mails, from KSRC=clone NAME= EMAIL=; never sends
 	@$(PYTHON) scripts/submit.py
+
+lab: deps ## write job definitions for a LAVA lab, see lab/README.md
+	@$(PYTHON) scripts/lab.py --jobs
 
 lab-check: deps ## check the job definitions of lab/ against LAVA's schema
 	@$(PYTHON) scripts/lab.py --check

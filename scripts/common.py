@@ -42,7 +42,8 @@ for _name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX",
     os.environ.pop(_name, None)
 # Folders below BUILD that live as long as the job that made them.
 TEMPORARY = ("unpack-*", "export-*", "bench-*", "guest-*", "quilt-*",
-             "checkpatch-*", "copycost-*", "submit-*", "rebase-*")
+             "checkpatch-*", "copycost-*", "submit-*", "rebase-*",
+             "lab-*")
 
 
 class Fail(Exception):
