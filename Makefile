@@ -16,8 +16,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean \
-	rebase submit-prep lab lab-check
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"

@@ -197,7 +197,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         epilog="lab/README.md tells how they fit together.")
-    what = parser.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true",
                       help="validate the job of each board against LAVA's "
                            "schema")
@@ -232,7 +232,7 @@ def main():
             paths = jobs(options.files, options.rootfs)
             say(f"{len(paths)} job definitions in {shown_path(PLACE)}/jobs: "
                 "nothing was submitted")
-        else:
+        elif options.collect:
             for row in options.collect:
                 board, equals, log = row.partition("=")
                 if not equals or not re.fullmatch(r"[A-Za-z0-9._-]+", board):
@@ -241,6 +241,9 @@ def main():
                     raise Fail(f"there is no {log}")
                 for path in collect(Path(log), board, PLACE / "results"):
                     say(f"    {shown_path(path)}")
+        else:
+            raise Fail("say what to do: --pack, --jobs, --check or "
+                       "--collect; see lab/README.md")
 
 
 if __name__ == "__main__":

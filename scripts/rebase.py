@@ -193,8 +193,7 @@ def main():
         f"{tally['merged']} only with a three-way merge, {tally['FAIL']} "
         "fail")
     if tally["FAIL"]:
-        say("to move the series: 'make tree', then in build/tree: git fetch "
-            "the new base, git rebase --onto FETCH_HEAD base")
+        say("how to take a new base: CONTRIBUTING.md")
     return 1 if tally["FAIL"] else 0
 
 

@@ -508,7 +508,8 @@ def main():
     with build_lock():
         PLACE.mkdir(exist_ok=True)
         branch, names, recipients = prepare(options, identity, place)
-    say(f"{len(names)} patches are on {branch} of your clone, "
+    say(f"{len(names)} patches by {options.name} <{options.email}> are on "
+        f"{branch} of your clone, "
         f"{len(names) + 1} mails to {len(recipients)} addresses in "
         f"{shown_path(place)}")
     say(f"nothing was sent: read {shown_path(place / 'REVIEW.txt')}")

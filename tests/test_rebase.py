@@ -82,7 +82,7 @@ class Rebase(Case):
         self.assertEqual(verdict, "FAIL")
         self.assertEqual(len(rows), 1)
         self.assertIn(f"{IOPORT}: hunk 1 (line 27", rows[0])
-        self.assertIn("git rebase", run.out)
+        self.assertIn("CONTRIBUTING.md", run.out)
 
     def test_what_follows_from_a_failure_is_said(self):
         self.change(ioport="all new\n")
@@ -127,6 +127,31 @@ class Rebase(Case):
                            "is not a Linux source tree")
         self.assertRefused(self.rebase("--onto", "nowhere"),
                            "has no commit nowhere")
+
+    def test_the_way_to_a_new_base(self):
+        """What CONTRIBUTING.md tells to do."""
+        old = make_clone(self.temp / "old")
+        run = self.run_script("tree.py", KSRC=old)
+        self.assertDone(run, "branch work")
+        tree = self.build / "tree"
+        self.change(ioport=FILES[IOPORT].replace("ioport 30 ", "other "))
+        self.assertFails(self.rebase(), "1 fail")
+
+        was = git(tree, "rev-parse", "base").strip()
+        text = (self.repo / "BASE").read_text()
+        (self.repo / "BASE").write_text(text.replace("7.3", "7.4"))
+        self.assertDone(self.run_script("base.py", KSRC=self.newer))
+        with self.assertRaises(AssertionError):
+            git(tree, "rebase", "-q", "--onto", "base", was)
+        write(tree, {IOPORT: FILES[IOPORT].replace(
+            "ioport 30 ", "other thirty ").replace(
+                "/* ioport 10 */", "closed();")})
+        git(tree, "add", "-A")
+        git(tree, "-c", "core.editor=true", "rebase", "--continue")
+        self.assertDone(self.run_script("export.py", KSRC=self.newer),
+                        "exported 6 patches")
+        self.assertDone(self.run_script("apply.py", KSRC=self.newer))
+        self.assertDone(self.rebase(), "6 apply as they are")
 
     def test_an_interruption_leaves_nothing(self):
         self.stub_git(" am ")
