@@ -373,7 +373,7 @@ when the fix is public.
 Nothing was sent.  What is in this folder:
 
   *.eml         the mails as b4 would send them, cover letter first
-  series.mbox   the same in one file, for 'b4 am -m' or 'git am'
+  series.mbox   the same in one file, for 'b4 am -m' and 'b4 shazam -m'
 
 The branch {branch} in your clone has the same patches and the cover letter.
 
