@@ -2,6 +2,7 @@
 """The series is tried on another tree, and nothing else happens to it."""
 
 import shutil
+from pathlib import Path
 
 from helper import (FILES, Case, commit, git, make_clone, plain_patches,
                     snapshot, write)
@@ -91,6 +92,24 @@ class Rebase(Case):
         self.assertIn("hunk 1", self.rows(run)[1][1])
         self.assertIn("may follow from the failure above",
                       self.rows(run)[5])
+
+    def test_a_patch_that_fails_is_applied_as_far_as_it_fits(self):
+        clone = make_clone(self.temp / "two")
+        both = {IOPORT: FILES[IOPORT].replace("ioport 10 ", "ten "),
+                "mm/mmap.c": FILES["mm/mmap.c"].replace("mmap 9 ", "nine ")}
+        commit(clone, "x86: Both", "", both)
+        commit(clone, "mm: Again", "", {"mm/mmap.c": both[
+            "mm/mmap.c"].replace("nine ", "nine again ")})
+        names = git(clone, "format-patch", "--no-signature", "-o",
+                    self.temp / "out", "-2").split()
+        self.set_patches({path.rsplit("/", 1)[1]: Path(path).read_bytes()
+                          for path in names})
+        self.change(ioport="all new\n")
+        run = self.rebase()
+        self.assertFails(run, "1 apply as they are, 0 at other lines, 0 only "
+                         "with a three-way merge, 1 fail")
+        self.assertEqual(len(self.rows(run)[1]), 2, run)
+        self.assertIn(f"{IOPORT}: hunk 1", self.rows(run)[1][1])
 
     def test_a_file_that_is_gone_is_told(self):
         git(self.newer, "rm", "-q", "mm/mmap.c")
