@@ -110,7 +110,7 @@ class Written(Submit):
     def test_the_series_becomes_mails_of_the_user(self):
         config = (self.clone / ".git/config").read_bytes()
         index = (self.clone / ".git/index").read_bytes()
-        self.assertDone(self.submit(), "2 patches are on b4/ioports-yield",
+        self.assertDone(self.submit(), "are on b4/ioports-yield of your clone",
                         "nothing was sent")
         cover, fix, test = self.mails()
         self.assertEqual(cover["Subject"], "[PATCH 0/2] x86: All")
@@ -141,7 +141,7 @@ class Written(Submit):
         self.assertNothingHalfDone()
 
     def test_the_fixes_stand_alone(self):
-        self.assertDone(self.submit("--fixes"), "1 patches are on")
+        self.assertDone(self.submit("--fixes"), "1 patches by Jane Doe <jane@example.org> are on")
         cover, fix = self.mails("fixes")
         self.assertEqual(cover["Subject"], "[PATCH] x86: Fixes")
         self.assertEqual(fix["Subject"], f"[PATCH] {FIX[0]}")
