@@ -141,7 +141,8 @@ class Written(Submit):
         self.assertNothingHalfDone()
 
     def test_the_fixes_stand_alone(self):
-        self.assertDone(self.submit("--fixes"), "1 patches by Jane Doe <jane@example.org> are on")
+        self.assertDone(self.submit("--fixes"),
+                        "1 patches by Jane Doe <jane@example.org> are on")
         cover, fix = self.mails("fixes")
         self.assertEqual(cover["Subject"], "[PATCH] x86: Fixes")
         self.assertEqual(fix["Subject"], f"[PATCH] {FIX[0]}")
