@@ -45,6 +45,8 @@ SPARSE_CONFIGS = ("wide", "noioperm", "i386")
 DOCS_VENV = BUILD / "docs-venv"
 DOCS = "arch/x86"
 COCCI_SECONDS = 300
+# Rules about helpers that only the kernel has: not for user-space programs.
+KERNEL_RULES = ("misc/minmax.cocci",)
 # The programs that more kernels and each prefix run, and arguments that keep
 # them short. All others run as they are.
 TESTS = ("ioperm*", "iopl*")
@@ -142,9 +144,11 @@ def get_sparse():
             raise Fail("the source package of sparse is not to be had from "
                        f"{' or '.join(SPARSE_SUITES)}; apt's words are in "
                        f"{shown_path(LOGS)}/sparse-apt.log")
+        # The package names a compiler that only its own suite has.
         run_logged(["make", "-C", str(folders[0]), f"-j{os.cpu_count()}",
-                    "NO_LLVM=1", "sparse"], LOGS / "sparse-build.log",
-                   env=make_environment(), what="building sparse")
+                    "CC=gcc", "NO_LLVM=1", "sparse"],
+                   LOGS / "sparse-build.log", env=make_environment(),
+                   what="building sparse")
         shutil.copy2(folders[0] / "sparse", program)
         shutil.rmtree(place, ignore_errors=True)
     return program
@@ -254,6 +258,8 @@ def run_rule(rule, files, tree):
     Returns (findings, None), a list of str, or (None, why) for a rule that
     could not run.
     """
+    if not files:
+        return None, "there is no file for it"
     text = rule.read_text()
     if not re.search(r"^virtual\s+(?:\w+\s*,\s*)*report\b", text, re.M):
         return None, "has no report mode"
@@ -263,9 +269,10 @@ def run_rule(rule, files, tree):
         done = subprocess.run(
             ["spatch", "-D", "report", "--no-show-diff", "--very-quiet",
              "--cocci-file", str(rule), *options,
-             *[f"-I{tree / part}" for part in (
+             *[word for part in (
                  "arch/x86/include", "include", "arch/x86/include/uapi",
-                 "include/uapi")], *map(str, files)],
+                 "include/uapi") for word in ("-I", str(tree / part))],
+             *map(str, files)],
             cwd=tree, capture_output=True, text=True, errors="replace",
             timeout=COCCI_SECONDS)
     except subprocess.TimeoutExpired:
@@ -294,10 +301,15 @@ def run_rules(rules, paths, tree):
     """Run rules over paths of a tree; returns {rule's name: result}."""
     files = [tree / path for path in paths
              if path.endswith((".c", ".h")) and (tree / path).exists()]
+    inside = [tree / path for path in paths
+              if is_kernel(path) and tree / path in files]
+    names = [str(rule.relative_to(tree / "scripts/coccinelle"))
+             for rule in rules]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(lambda rule: run_rule(rule, files, tree), rules)
-        return dict(zip([str(rule.relative_to(tree / "scripts/coccinelle"))
-                         for rule in rules], results))
+        return dict(zip(names, pool.map(
+            lambda name: run_rule(tree / "scripts/coccinelle" / name,
+                                  inside if name in KERNEL_RULES else files,
+                                  tree), names)))
 
 
 def check_cocci_runs(tree):
