@@ -100,7 +100,7 @@ def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
              "-accel", "tcg", "-cpu", "max", "-smp", str(cpus), "-m", memory,
              "-nodefaults", "-display", "none", "-serial", "stdio",
              "-no-reboot", "-kernel", str(image), "-initrd", str(archive),
-             "-append", "console=ttyS0 panic=-1 kunit.enable=1"],
+             "-append", "console=ttyS0 panic=-1"],
             console, timeout=timeout, check=False, what="the guest")
     finally:
         shutil.rmtree(job, ignore_errors=True)

@@ -523,6 +523,31 @@ class Groups(Case):
         self.assertEqual((tally.passed, tally.failed), (1, 3))
 
 
+class KUnit(Case):
+    """count_kunit(): the suite on a console."""
+
+    SUITE = ("    KTAP version 1\n    # Subtest: x86_io_bitmap\n    1..2\n"
+             "    ok 1 lines\n        ok 1 deeper\n    {} 2 copy\n"
+             "{} 1 x86_io_bitmap\n")
+
+    def count(self, text):
+        tally = check.Tally()
+        quiet(gates.count_kunit, tally, "t", text, Path("/log"))
+        return tally.passed, tally.failed
+
+    def test_all_pass(self):
+        # Programs that run later print results of their own.
+        self.assertEqual(self.count(self.SUITE.format("ok", "ok")
+                                    + "not ok 1 other\n"), (3, 0))
+
+    def test_a_case_fails(self):
+        self.assertEqual(self.count(self.SUITE.format("not ok", "not ok")),
+                         (1, 2))
+
+    def test_no_suite_is_no_pass(self):
+        self.assertEqual(self.count("ok 1 other\n"), (0, 1))
+
+
 class TinyGuest(Case):
     """The initramfs and what comes back over the console."""
 
