@@ -16,7 +16,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -29,11 +29,25 @@ deps: ## install what is missing (as root; else say what to install)
 bench: deps ## build and boot base and series, measure, print the comparison
 	@$(PYTHON) scripts/bench.py
 
+quick: deps ## the edit loop: patch files, touched objects, some tests
+	@$(PYTHON) scripts/gates.py --only quick
+
 check: deps ## run all tests; the last line counts passed, failed, skipped
 	@$(PYTHON) scripts/check.py
 
 check-debug: deps ## run KUnit on a kernel with KASAN, UBSAN and lockdep
 	@$(PYTHON) scripts/check.py --only debug
+
+gates: ## compilers, checkers, documents, more kernels, planted faults
+	@scripts/deps --with gates
+	@$(PYTHON) scripts/gates.py
+
+bisect-check: deps ## every prefix of the series builds, boots and passes
+	@$(PYTHON) scripts/gates.py --only bisect
+
+check-all: ## check, check-debug, gates and bisect-check: hours
+	@scripts/deps --with gates
+	@$(PYTHON) scripts/gates.py --all
 
 unit: deps ## run only the tests of the scripts (no kernel build)
 	@$(PYTHON) scripts/check.py --only scripts

@@ -158,8 +158,10 @@ def from_ksrc(ksrc, force):
     return commit
 
 
-def private_apt(suite):
+def private_apt(suite, source=False):
     """Write an apt set-up of our own for one suite; returns its config path.
+
+    source: for source packages instead of binary ones.
 
     The mirror is the one that this machine's apt sources name for Debian's
     main archive, so nothing in the system changes and no address is needed
@@ -177,13 +179,13 @@ def private_apt(suite):
                    "(or 'apt-get update' was never run): run 'apt-get "
                    f"update', or give a v{wanted()['VERSION']} tree with "
                    "KSRC=path")
-    home = DOWNLOAD / "apt"
+    home = DOWNLOAD / ("apt-source" if source else "apt")
     for part in ("state/lists/partial", "cache/archives/partial", "parts"):
         (home / part).mkdir(parents=True, exist_ok=True)
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
     signed = f" [signed-by={keyring}]" if Path(keyring).exists() else ""
     (home / "sources.list").write_text(
-        f"deb{signed} {mirrors[0]} {suite} main\n")
+        f"deb{'-src' if source else ''}{signed} {mirrors[0]} {suite} main\n")
     (home / "apt.conf").write_text(
         f'Dir::Etc::sourcelist "{home}/sources.list";\n'
         f'Dir::Etc::sourceparts "{home}/parts";\n'

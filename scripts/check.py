@@ -27,6 +27,7 @@ from common import (BUILD, CONFIGS, LOGS, PATCHES, ROOT, Fail, build_lock,
 from export import differences, write_export
 from guest import boot, choose_kvm
 from kernel import SIDES, build_kernel, make_environment
+from objects import check_prefixes
 
 TAGS = r"^(Signed-off-by|Reviewed-by|Acked-by|Tested-by|Co-developed-by):"
 SELFTEST_SECONDS = 1500
@@ -192,6 +193,23 @@ def codespell_dictionary():
     raise Fail("codespell's dictionary.txt is nowhere to be found")
 
 
+def checkpatch_tree(tree):
+    """Write the base's files that checkpatch reads below tree (Path)."""
+    for part in ("scripts", "Documentation/dev-tools",
+                 "Documentation/devicetree/bindings/vendor-prefixes.yaml",
+                 "include/linux", "MAINTAINERS", "COPYING", "CREDITS",
+                 "Kbuild", "README", "Makefile", "arch/x86/Makefile",
+                 "init/Kconfig", "ipc/util.h", "kernel/sched/sched.h",
+                 "lib/Kconfig", "drivers/Kconfig", "fs/Kconfig",
+                 "Documentation/Makefile"):
+        archive = subprocess.run(["git", "archive", "base", part],
+                                 cwd=REPO, capture_output=True)
+        if archive.returncode == 0:
+            subprocess.run(["tar", "-x", "-C", str(tree)], check=True,
+                           input=archive.stdout)
+    return tree
+
+
 def group_series(tally):
     """The patch files: names, tags, quilt, git am, copies, checkpatch."""
     if not tally.run("series: names and numbers", check_names):
@@ -211,19 +229,7 @@ def group_series(tally):
     dictionary = codespell_dictionary()
     with tempfile.TemporaryDirectory(prefix="checkpatch-",
                                      dir=BUILD) as place:
-        tree = Path(place)
-        for part in ("scripts", "Documentation/dev-tools",
-                     "Documentation/devicetree/bindings/vendor-prefixes.yaml",
-                     "include/linux", "MAINTAINERS", "COPYING", "CREDITS",
-                     "Kbuild", "README", "Makefile", "arch/x86/Makefile",
-                     "init/Kconfig", "ipc/util.h", "kernel/sched/sched.h",
-                     "lib/Kconfig", "drivers/Kconfig", "fs/Kconfig",
-                     "Documentation/Makefile"):
-            archive = subprocess.run(["git", "archive", "base", part],
-                                     cwd=REPO, capture_output=True)
-            if archive.returncode == 0:
-                subprocess.run(["tar", "-x", "-C", str(tree)], check=True,
-                               input=archive.stdout)
+        tree = checkpatch_tree(Path(place))
         for name in names:
             tally.run(f"checkpatch: {name}", checkpatch, name, dictionary,
                       tree)
@@ -580,10 +586,31 @@ def check_race(tally, trees):
                 tally.ok(f"{title}: {figures}")
 
 
+def group_prefixes(tally):
+    """Every prefix of the series compiles what its last patch touches."""
+    get_base()
+    apply_series()
+    check_prefixes(tally)
+
+
 GROUPS = {"scripts": group_scripts, "series": group_series,
+          "prefixes": group_prefixes,
           "kernels": group_kernels, "debug": group_debug}
 # Another kernel to build, so it is run by its name: make check-debug.
-USUAL = ("scripts", "series", "kernels")
+USUAL = ("scripts", "series", "prefixes", "kernels")
+
+
+def run_groups(tally, groups):
+    """Run groups (dict from name to function); each must count a test."""
+    for name, function in groups.items():
+        counted = tally.passed + tally.failed
+        say(f"==> {name}: {function.__doc__}")
+        try:
+            function(tally)
+        except Fail as failure:
+            tally.fail(name, failure)
+        if tally.passed + tally.failed == counted:
+            tally.fail(name, "nothing of it ran")
 
 
 def main():
@@ -596,15 +623,8 @@ def main():
     tally = Tally()
     LOGS.mkdir(parents=True, exist_ok=True)
     with build_lock():
-        for group in options.only or USUAL:
-            counted = tally.passed + tally.failed
-            say(f"==> {group}: {GROUPS[group].__doc__}")
-            try:
-                GROUPS[group](tally)
-            except Fail as failure:
-                tally.fail(group, failure)
-            if tally.passed + tally.failed == counted:
-                tally.fail(group, "nothing of it ran")
+        run_groups(tally, {name: GROUPS[name]
+                           for name in options.only or USUAL})
     say(f"took {duration(time.monotonic() - start)}")
     say(f"{tally.passed} passed, {tally.failed} failed, "
         f"{tally.skipped} skipped")

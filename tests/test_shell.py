@@ -30,7 +30,9 @@ class Arguments(Case):
         # What bench.py does not know goes to the program that it runs.
         for job in set(JOBS) - {"bench.py"}:
             with self.subTest(job):
-                more = ["true"] if job == "guest.py" else []
+                more = {"guest.py": ["true"],
+                        "tinyguest.py": ["--image", "none", "true"]
+                        }.get(job, [])
                 run = self.run_script(job, "--no-such-option", *more)
                 self.assertNotEqual(run.status, 0, run)
                 self.assertEqual(len(re.findall("error: ", run.err)), 1, run)

@@ -1,0 +1,912 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Run the gates: compilers, checkers, documents, more kernels, bisection.
+
+Each compares the series with the base on the files that the series touches,
+and fails when its tool did not really run.  Ends with the line `N passed, N
+failed, N skipped`.
+"""
+
+import argparse
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import check
+from apply import apply_series, touched_files
+from base import DOWNLOAD, REPO, get_base, private_apt
+from check import GROUPS, USUAL, Tally, check_splat, flatten
+from common import (BUILD, LOGS, PATCHES, ROOT, Fail, build_lock, duration,
+                    git, need_space, need_tool, run_logged, run_main, say,
+                    series_patches, shown_path, stage, tail,
+                    write_atomically)
+from export import COPIES, differences, write_export
+from guest import boot, choose_kvm
+from kernel import BUILD_TIMEOUT, compiled, make_environment
+from objects import (COMPILERS, MATRIX, PLACE, build_programs,
+                     check_prefix, check_programs, compare, compile_objects,
+                     compiler_tools, configure, gate_tree, is_kernel,
+                     new_warnings, object_make, objects_folder, planted,
+                     prefixes, program_names, warnings_in)
+from tinyguest import boot_tiny
+
+SPARSE = BUILD / "sparse"
+# Where a sparse that 7.3 takes is found; the distribution's own is too old.
+SPARSE_SUITES = ("forky", "sid")
+SPARSE_CONFIGS = ("wide", "noioperm", "i386")
+DOCS_VENV = BUILD / "docs-venv"
+DOCS = "arch/x86"
+COCCI_SECONDS = 300
+# Rules about helpers that only the kernel has: not for user-space programs.
+KERNEL_RULES = ("misc/minmax.cocci",)
+# The programs that more kernels and each prefix run, and arguments that keep
+# them short. All others run as they are.
+TESTS = ("ioperm*", "iopl*")
+ARGUMENTS = {"ioperm_latency": ["--rounds", "50", "--warmup", "5"],
+             "ioperm_drop_race": ["--wakes", "500"]}
+# Without what the kernel's own W=1 leaves out: handlers of one kind have one
+# signature.
+PROGRAM_FLAGS = ("-Wall", "-Wextra", "-Wno-unused-parameter")
+# More kernels: configuration, what it is.
+BOOTS = {"rt": "PREEMPT_RT", "lazy": "the least preemption"}
+BISECT = "kunit"
+KUNIT_SUITE = "x86_io_bitmap"
+# The configurations of --config; none for all.
+CHOSEN = []
+QUICK_TESTS = ("test_common", "test_gates", "test_results")
+
+
+# --- compilers -------------------------------------------------------------
+
+def group_matrix(tally):
+    """The touched objects in each configuration, gcc and clang, W=1."""
+    begin()
+    touched = touched_files(series_patches())
+    seen = set()
+    for name in CHOSEN or MATRIX:
+        for compiler in COMPILERS:
+            title = f"W=1: {name}, {compiler}"
+            try:
+                objects = compare(name, compiler, touched)
+            except Fail as failure:
+                tally.fail(title, failure)
+                continue
+            seen |= set(objects)
+            tally.ok(f"{title}: {len(objects)} objects")
+    if not CHOSEN:
+        tally.run("W=1: each touched file is in one of them", check_coverage,
+                  touched, seen)
+
+
+def check_coverage(touched, objects):
+    """Each .c file of the kernel that the series touches was compiled."""
+    tree = gate_tree("applied")
+    missing = []
+    for path in touched:
+        if not is_kernel(path) or not path.endswith(".c") or \
+                not (tree / path).exists():
+            continue
+        inside = [other for other in (tree / path).parent.glob("*.c")
+                  if f'#include "{Path(path).name}"' in
+                  other.read_text(errors="replace")]
+        names = [path[:-2] + ".o"] + [
+            str(other.relative_to(tree))[:-2] + ".o" for other in inside]
+        if not objects & set(names):
+            missing.append(path)
+    if missing:
+        raise Fail(f"no configuration compiles {', '.join(missing)}")
+
+
+def group_programs(tally):
+    """The touched selftests build with gcc and clang, -Wall -Wextra."""
+    begin()
+    touched = touched_files(series_patches())
+    for compiler in COMPILERS:
+        title = f"selftests: -Wall -Wextra, {compiler}"
+        try:
+            compiler_tools(compiler)
+            count = check_programs("applied", touched, compiler,
+                                   PROGRAM_FLAGS)
+        except Fail as failure:
+            tally.fail(title, failure)
+            continue
+        tally.ok(f"{title}: {count} programs")
+
+
+# --- sparse ----------------------------------------------------------------
+
+def get_sparse():
+    """Build sparse from the newer source package; returns its Path."""
+    program = SPARSE / "sparse"
+    if program.exists():
+        return program
+    need_tool("dpkg-source", "dpkg-dev")
+    SPARSE.mkdir(parents=True, exist_ok=True)
+    with stage("getting and building sparse"):
+        for suite in SPARSE_SUITES:
+            config = private_apt(suite, source=True)
+            environment = os.environ | {"APT_CONFIG": str(config)}
+            if run_logged(["apt-get", "update"], LOGS / "sparse-apt.log",
+                          env=environment, check=False):
+                continue
+            place = DOWNLOAD / "sparse"
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            if run_logged(["apt-get", "source", "--only-source", "sparse"],
+                          LOGS / "sparse-apt.log", env=environment,
+                          cwd=place, check=False):
+                continue
+            folders = [path for path in place.iterdir() if path.is_dir()]
+            if len(folders) == 1:
+                break
+        else:
+            raise Fail("the source package of sparse is not to be had from "
+                       f"{' or '.join(SPARSE_SUITES)}; apt's words are in "
+                       f"{shown_path(LOGS)}/sparse-apt.log")
+        # The package names a compiler that only its own suite has.
+        run_logged(["make", "-C", str(folders[0]), f"-j{os.cpu_count()}",
+                    "CC=gcc", "NO_LLVM=1", "sparse"],
+                   LOGS / "sparse-build.log", env=make_environment(),
+                   what="building sparse")
+        shutil.copy2(folders[0] / "sparse", program)
+        shutil.rmtree(place, ignore_errors=True)
+    return program
+
+
+def sparse_warnings(tree, name, touched, title, strict=True):
+    """Return sparse's warnings (Counter) about the touched objects.
+
+    Raises Fail when the kernel's build did not run it on each of them.
+    """
+    built = compile_objects(tree, name, "gcc", touched,
+                            ("C=2", f"CHECK={SPARSE / 'sparse'}"), title,
+                            strict)
+    text = built.log.read_text(errors="replace")
+    if "is not available or not up to date" in text:
+        raise Fail(f"the kernel does not take {shown_path(SPARSE)}/sparse "
+                   "and skips it")
+    checked = set(re.findall(r"^  CHECK +\S*?([\w-]+)\.c$", text, re.M))
+    silent = [obj for obj in built.objects
+              if Path(obj).stem not in checked]
+    if silent:
+        raise Fail(f"sparse did not run on {', '.join(silent)}; see "
+                   f"{shown_path(built.log)}")
+    if built.failed:
+        raise Fail(f"the build failed; see {shown_path(built.log)}")
+    # What includers and untouched headers have is the base's own.
+    return Counter({row: count for row, count in built.warnings.items()
+                    if row.split(":")[0] in touched}), len(built.objects)
+
+
+PLANT_SPARSE = """
+static int __user *planted_pointer;
+int planted_read(void);
+int planted_read(void)
+{
+	return *planted_pointer;
+}
+"""
+
+
+def victim():
+    """Return a touched .c file (str) of the kernel, to plant a fault in."""
+    for path in sorted(touched_files(series_patches()),
+                       key=lambda path: path != "arch/x86/kernel/ioport.c"):
+        if is_kernel(path) and path.endswith(".c"):
+            return path
+    raise Fail("the series touches no .c file of the kernel")
+
+
+def check_sparse_runs():
+    """A wrong address space that is planted is found."""
+    tree, path = gate_tree("applied"), victim()
+    clean, _ = sparse_warnings(tree, "wide", [path], "sparse-planted")
+    with planted(tree, path, PLANT_SPARSE):
+        found, _ = sparse_warnings(tree, "wide", [path], "sparse-planted")
+    fresh = new_warnings(clean, found)
+    if not any("dereference of noderef" in row for row in fresh):
+        raise Fail(f"sparse does not see it: {fresh}")
+
+
+def group_sparse(tally):
+    """sparse (C=2) says nothing new about the touched files."""
+    begin()
+    try:
+        get_sparse()
+    except Fail as failure:
+        tally.fail("sparse", failure)
+        return
+    touched = touched_files(series_patches())
+    if not tally.run("sparse: really runs, finds a planted fault",
+                     check_sparse_runs):
+        return
+    for name in SPARSE_CONFIGS:
+        title = f"sparse: {name}"
+        try:
+            after, count = sparse_warnings(gate_tree("applied"), name,
+                                           touched, f"sparse-{name}")
+            before = Counter()
+            if after:
+                before, _ = sparse_warnings(gate_tree("base"), name, touched,
+                                            f"sparse-{name}-base", False)
+            report(tally, f"{title}, {count} objects", before, after)
+        except Fail as failure:
+            tally.fail(title, failure)
+
+
+def report(tally, title, before, after):
+    """Count one test: after (Counter) has nothing that before lacks."""
+    fresh = new_warnings(before, after)
+    if fresh:
+        tally.fail(title, f"{len(fresh)} new\n" + "\n".join(
+            "    | " + row for row in fresh[:20]))
+    else:
+        tally.ok(f"{title}: {after.total()} warnings, none new")
+
+
+# --- coccinelle ------------------------------------------------------------
+
+def cocci_rules(tree):
+    """Return the kernel's Coccinelle rules (list of Path), absolute."""
+    return sorted((tree / "scripts/coccinelle").rglob("*.cocci"))
+
+
+def run_rule(rule, files, tree):
+    """Run one rule in report mode, as scripts/coccicheck does.
+
+    Returns (findings, None), a list of str, or (None, why) for a rule that
+    could not run.
+    """
+    if not files:
+        return None, "there is no file for it"
+    text = rule.read_text()
+    if not re.search(r"^virtual\s+(?:\w+\s*,\s*)*report\b", text, re.M):
+        return None, "has no report mode"
+    wanted = re.search(r"^// Options?:(.*)$", text, re.M)
+    options = wanted.group(1).split() if wanted else []
+    try:
+        done = subprocess.run(
+            ["spatch", "-D", "report", "--no-show-diff", "--very-quiet",
+             "--cocci-file", str(rule), *options,
+             *[word for part in (
+                 "arch/x86/include", "include", "arch/x86/include/uapi",
+                 "include/uapi") for word in ("-I", str(tree / part))],
+             *map(str, files)],
+            cwd=tree, capture_output=True, text=True, errors="replace",
+            timeout=COCCI_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None, f"did not end within {COCCI_SECONDS} s"
+    if done.returncode or re.search(r"exception|fatal error|EXN:|"
+                                    r"semantic error|not found", done.stderr,
+                                    re.I):
+        words = (done.stderr or done.stdout).strip().splitlines()
+        return None, words[-1] if words else f"status {done.returncode}"
+    return cocci_findings(done.stdout, files), None
+
+
+def cocci_findings(text, files):
+    """Return the rows of spatch's report (list of str) about files."""
+    names = {str(path) for path in files}
+    found = []
+    for row in text.splitlines():
+        path = re.match(r"(?:\* (?:TODO )?\[\[view:)?(/[^:]+):", row)
+        if path and path.group(1) in names:
+            found.append(re.sub(r"^/\S*/gates/tree/|:\d+(?:-\d+)?(?=:)|"
+                                r"\bline \d+|(?<=:)\d+-\d+(?=:)", "", row))
+    return found
+
+
+def run_rules(rules, paths, tree):
+    """Run rules over paths of a tree; returns {rule's name: result}."""
+    files = [tree / path for path in paths
+             if path.endswith((".c", ".h")) and (tree / path).exists()]
+    inside = [tree / path for path in paths
+              if is_kernel(path) and tree / path in files]
+    names = [str(rule.relative_to(tree / "scripts/coccinelle"))
+             for rule in rules]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(names, pool.map(
+            lambda name: run_rule(tree / "scripts/coccinelle" / name,
+                                  inside if name in KERNEL_RULES else files,
+                                  tree), names)))
+
+
+def check_cocci_runs(tree):
+    """A rule of the kernel finds what is planted."""
+    rule = tree / "scripts/coccinelle/misc/semicolon.cocci"
+    with tempfile.TemporaryDirectory(prefix="checkpatch-",
+                                     dir=BUILD) as place:
+        file = Path(place) / "planted.c"
+        file.write_text("int f(int a)\n{\n\tif (a) {\n\t\ta = 1;\n\t};\n"
+                        "\treturn a;\n}\n")
+        found, why = run_rule(rule, [file], tree)
+    if not found:
+        raise Fail(f"semicolon.cocci finds nothing ({why})")
+
+
+def group_cocci(tally):
+    """The kernel's Coccinelle rules find nothing new."""
+    begin()
+    try:
+        need_tool("spatch", "coccinelle")
+    except Fail as failure:
+        tally.fail("coccicheck", failure)
+        return
+    touched = touched_files(series_patches())
+    tree = gate_tree("applied")
+    if not tally.run("coccicheck: really runs, finds a planted fault",
+                     check_cocci_runs, tree):
+        return
+    rules = cocci_rules(tree)
+    with stage(f"running {len(rules)} Coccinelle rules"):
+        after = run_rules(rules, touched, tree)
+    hits = [rule for rule in rules if
+            after[str(rule.relative_to(tree / "scripts/coccinelle"))][0]]
+    before = {}
+    if hits:
+        names = [rule.relative_to(tree) for rule in hits]
+        tree = gate_tree("base")
+        before = run_rules([tree / name for name in names], touched, tree)
+    ran = [name for name, (found, _) in after.items() if found is not None]
+    for name, (found, why) in after.items():
+        title = f"coccicheck: {name}"
+        if found is None:
+            tally.skip(title, why)
+        elif found:
+            report(tally, title, Counter(before[name][0] or ()),
+                   Counter(found))
+    title = f"coccicheck: {len(ran)} of {len(rules)} rules ran"
+    if len(ran) * 10 < len(rules) * 9:
+        tally.fail(title, "that is too few")
+    else:
+        tally.ok(title)
+
+
+# --- kernel-doc, smatch ----------------------------------------------------
+
+def kernel_doc(tree, paths):
+    """Return kernel-doc's warnings (Counter) about paths of a tree."""
+    tool = tree / "tools/docs/kernel-doc"
+    if not tool.exists():
+        tool = tree / "scripts/kernel-doc"
+    files = [path for path in paths if path.endswith((".c", ".h"))
+             and (tree / path).exists()]
+    # With the distribution's Python: the venv's may lack what it imports.
+    done = subprocess.run(
+        [str(tool), "-none", "-Wall", *files], cwd=tree, text=True,
+        capture_output=True, errors="replace", env=make_environment())
+    words = done.stdout + done.stderr
+    if "Traceback" in words or "No such file" in words:
+        raise Fail(f"kernel-doc did not run: {words.strip()[-300:]}")
+    return warnings_in(words)
+
+
+def check_kernel_doc_runs(tree):
+    """An undescribed parameter that is planted is found."""
+    path = victim()
+    with planted(tree, path, "\n/**\n * planted_doc() - Do it.\n */\n"
+                 "int planted_doc(int number)\n{\n\treturn number;\n}\n"):
+        if not any("number" in row for row in kernel_doc(tree, [path])):
+            raise Fail("kernel-doc does not see it")
+
+
+def group_kerneldoc(tally):
+    """kernel-doc says nothing new; smatch where it is to be had."""
+    begin()
+    touched = touched_files(series_patches())
+    tree = gate_tree("applied")
+    if tally.run("kernel-doc: really runs, finds a planted fault",
+                 check_kernel_doc_runs, tree):
+        try:
+            after = kernel_doc(tree, touched)
+            before = kernel_doc(gate_tree("base"), touched) if after \
+                else Counter()
+            report(tally, "kernel-doc", before, after)
+        except Fail as failure:
+            tally.fail("kernel-doc", failure)
+    if not shutil.which("smatch"):
+        tally.skip("smatch", "not installed, and no Debian package holds it")
+        return
+    try:
+        counts = {}
+        for side in ("base", "applied"):
+            built = compile_objects(
+                gate_tree(side), "wide", "gcc", touched,
+                ("C=2", "CHECK=smatch -p=kernel"), f"smatch-{side}",
+                side == "applied")
+            if "CHECK " not in built.log.read_text(errors="replace"):
+                raise Fail("it did not run")
+            counts[side] = built.warnings
+        report(tally, "smatch", counts["base"], counts["applied"])
+    except Fail as failure:
+        tally.fail("smatch", failure)
+
+
+# --- documents -------------------------------------------------------------
+
+def get_sphinx():
+    """Make the documents' venv; returns its bin folder."""
+    wanted = (ROOT / "scripts/requirements-docs.txt").read_text()
+    stamp = DOCS_VENV / "complete"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(DOCS_VENV, ignore_errors=True)
+        with stage(f"making {shown_path(DOCS_VENV)}"):
+            run_logged(["python3", "-m", "venv", str(DOCS_VENV)],
+                       LOGS / "docs-venv.log", what="python3 -m venv")
+            run_logged([str(DOCS_VENV / "bin/pip"),
+                        "--disable-pip-version-check", "install", "-r",
+                        str(ROOT / "scripts/requirements-docs.txt")],
+                       LOGS / "docs-venv.log", what="pip install Sphinx")
+        stamp.write_text(wanted)
+    return DOCS_VENV / "bin"
+
+
+def docs_folders(touched):
+    """Return the folders (list of str) below Documentation to build."""
+    found = {DOCS}
+    for path in touched:
+        if path.startswith("Documentation/") and path.endswith(".rst"):
+            folder = str(Path(path).parent.relative_to("Documentation"))
+            if folder != ".":
+                found.add(folder)
+    return sorted(found)
+
+
+def docs_warnings(tree, folders, wanted=()):
+    """Build documents with the kernel's own set-up.
+
+    Returns the warnings (Counter).  Raises Fail when a page of wanted (.rst
+    paths) or a folder's index does not come out.
+    """
+    binaries = get_sphinx()
+    output = PLACE / "obj/docs"
+    log = LOGS / "gates-docs.log"
+    text = ""
+    for folder in folders:
+        # A page that is not read again does not warn again.
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
+        environment = make_environment() | {
+            "PATH": f"{binaries}:{os.environ['PATH']}"}
+        status = run_logged(
+            ["make", "-C", str(tree), f"O={output}", f"SPHINXDIRS={folder}",
+             "htmldocs"], log, env=environment, timeout=1800, check=False)
+        words = log.read_text(errors="replace")
+        text += words
+        pages = {path.name for path in
+                 (output / "Documentation/output").rglob("*.html")}
+        missing = [path for path in wanted
+                   if str(Path(path).parent) == f"Documentation/{folder}"
+                   and Path(path).stem + ".html" not in pages]
+        if status or "index.html" not in pages or missing:
+            raise Fail(f"{folder}: {', '.join(missing) or 'the pages'} did "
+                       f"not come out; the end of {shown_path(log)}:\n"
+                       f"{tail(log)}")
+    log.write_text(text)
+    return warnings_in(text)
+
+
+def group_docs(tally):
+    """The documents build with the kernel's Sphinx without new warnings."""
+    begin()
+    touched = touched_files(series_patches())
+    folders = docs_folders(touched)
+    wanted = [path for path in touched
+              if path.startswith("Documentation/") and path.endswith(".rst")]
+    title = f"documents: {', '.join(folders)}, {len(wanted)} pages touched"
+    try:
+        with stage(f"building {', '.join(folders)}"):
+            after = docs_warnings(gate_tree("applied"), folders, wanted)
+        before = Counter()
+        if after:
+            shutil.copyfile(LOGS / "gates-docs.log",
+                            LOGS / "gates-docs-series.log")
+            with stage("building those of the base"):
+                before = docs_warnings(gate_tree("base"), folders)
+        report(tally, title, before, after)
+    except Fail as failure:
+        tally.fail(title, failure)
+
+
+# --- more kernels ----------------------------------------------------------
+
+def build_image(name, commit="applied", strict=True):
+    """Build a configuration's bzImage in its folder of objects.
+
+    Returns (folder, warnings), a Path and a Counter.
+    """
+    tree = gate_tree(commit)
+    need_space(BUILD, 3, f"the {name} kernel")
+    configure(tree, name, "gcc", strict)
+    log = LOGS / f"gates-build-{name}.log"
+    with stage(f"building the {name} kernel"):
+        run_logged(object_make(name, "gcc", "bzImage"), log,
+                   timeout=BUILD_TIMEOUT, env=make_environment(),
+                   what=f"building the {name} kernel", progress=compiled)
+    return objects_folder(name, "gcc"), \
+        warnings_in(log.read_text(errors="replace"))
+
+
+def test_sources(tree):
+    """Return the .c files (list of str) of the tests of TESTS."""
+    folder = "tools/testing/selftests/x86"
+    return [f"{folder}/{path.name}"
+            for path in sorted((tree / folder).glob("*.c"))
+            if any(fnmatch.fnmatch(path.stem, row) for row in TESTS)
+            and program_names(tree, f"{folder}/{path.name}")]
+
+
+def command_of(program):
+    """Return a test's arguments (list of str)."""
+    return ARGUMENTS.get(re.sub(r"_(32|64)$", "", program.name), [])
+
+
+def count_result(tally, title, status, log):
+    """Count a test's exit status, as kselftest has it."""
+    if status == 0:
+        tally.ok(title)
+    elif status == 4:
+        tally.skip(title, f"skipped itself; see {shown_path(log)}")
+    else:
+        tally.fail(title, f"exit status {status}; see {shown_path(log)}")
+
+
+def count_kunit(tally, title, text, log):
+    """Count the series' KUnit suite in what debugfs or a console says."""
+    found = {name: verdict for name, verdict in
+             check.kunit_results(text).items()
+             if name.split(".")[0] == KUNIT_SUITE}
+    if KUNIT_SUITE not in found:
+        tally.fail(f"{title}: KUnit {KUNIT_SUITE}",
+                   f"did not run; see {shown_path(log)}")
+    for name, verdict in found.items():
+        count_result(tally, f"{title}: KUnit {name}",
+                     {"ok": 0, "skip": 4}.get(verdict, 1), log)
+
+
+def group_i386(tally):
+    """A 32-bit kernel boots, and the static 32-bit tests pass on it."""
+    begin()
+    if not tally.run("i386: builds", build_image, "i386"):
+        return
+    tree = gate_tree("applied")
+    try:
+        programs, _ = build_programs(tree, test_sources(tree),
+                                     PLACE / "programs/static", "gcc",
+                                     ("-static",), "_32")
+        image = objects_folder("i386", "gcc") / "arch/x86/boot/bzImage"
+        with stage(f"running {len(programs)} programs on the i386 kernel"):
+            runs = boot_tiny(
+                image, [(path, command_of(path)) for path in programs],
+                timeout=1200, seconds=400, name="gates-i386")
+    except Fail as failure:
+        tally.fail("i386: boots", failure)
+        return
+    console = LOGS / "gates-i386.console"
+    tally.ok("i386: boots")
+    for name, run in runs:
+        count_result(tally, f"i386: {name}", run.status, console)
+    # No user land reads debugfs here: what the kernel prints as it boots.
+    count_kunit(tally, "i386", console.read_text(
+        errors="replace").replace("\r", ""), console)
+    tally.run("i386: no splat", check_splat, console)
+
+
+def run_tests(tally, title, folder, programs, name, kunit=False):
+    """Boot a built kernel and run programs; count each."""
+    rows = "".join(
+        f"{path} {' '.join(command_of(path))}; s=$?; echo; "
+        f"echo \"@@ end {path.name} $s\"; " for path in programs)
+    if kunit:
+        rows += f"cat /sys/kernel/debug/kunit/{KUNIT_SUITE}/results; "
+    try:
+        with stage(f"running {len(programs)} programs on {title}"):
+            result = boot(folder, rows + "true", cpus=2,
+                          kvm=choose_kvm(folder), timeout=900, name=name)
+    except Fail as failure:
+        tally.fail(f"{title}: boots", failure)
+        return
+    log = LOGS / f"{name}.ktap"
+    write_atomically(log, result.output)
+    tally.ok(f"{title}: boots")
+    ends = dict(re.findall(r"^@@ end (\S+) (\d+)$", result.output, re.M))
+    for path in programs:
+        if path.name in ends:
+            count_result(tally, f"{title}: {path.name}",
+                         int(ends[path.name]), log)
+        else:
+            tally.fail(f"{title}: {path.name}",
+                       f"did not end; see {shown_path(log)}")
+    if kunit:
+        count_kunit(tally, title, result.output, log)
+    tally.run(f"{title}: no splat", check_splat, result.console)
+
+
+def group_preempt(tally):
+    """Kernels with other preemption boot, and the tests pass on them."""
+    begin()
+    tree = gate_tree("applied")
+    try:
+        programs, _ = build_programs(tree, test_sources(tree),
+                                     PLACE / "programs/tests", "gcc")
+    except Fail as failure:
+        tally.fail("preemption: the tests build", failure)
+        return
+    for name, what in BOOTS.items():
+        if tally.run(f"{what}: builds", build_image, name):
+            run_tests(tally, what, objects_folder(name, "gcc"), programs,
+                      f"gates-{name}")
+
+
+# --- bisection -------------------------------------------------------------
+
+def group_bisect(tally):
+    """Every prefix of the series builds, boots and passes its tests."""
+    begin()
+    folder, known = build_image(BISECT, "base", strict=False)
+    for number, (commit, subject, paths) in enumerate(prefixes(), 1):
+        title = f"bisect {number}"
+        tree = gate_tree(commit)
+        programs, place = [], PLACE / "programs/bisect"
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+            programs, _ = build_programs(tree, test_sources(tree), place,
+                                         "gcc")
+            folder, found = build_image(BISECT, commit, strict=False)
+        except Fail as failure:
+            tally.fail(f"{title}: {subject}: builds", failure)
+            continue
+        fresh = sorted(set(found) - set(known))
+        if fresh:
+            tally.fail(f"{title}: {subject}: builds",
+                       f"{len(fresh)} new warnings\n" + "\n".join(
+                           "    | " + row for row in fresh[:20]))
+        else:
+            tally.ok(f"{title}: {subject}: builds")
+        has_kunit = (tree / "arch/x86/kernel/io_bitmap_test.c").exists()
+        run_tests(tally, title, folder, programs, f"gates-bisect-{number}",
+                  has_kunit)
+
+
+# --- planted faults --------------------------------------------------------
+
+def must_find(what, found, *words):
+    """Raise Fail unless one of the rows found (strings) has all words."""
+    if not any(all(word in row for word in words) for row in found):
+        raise Fail(f"{what} does not see it ({list(found)[:5]})")
+
+
+def plant_space():
+    """checkpatch refuses a trailing space in a patch."""
+    name = next(name for name in series_patches()
+                if re.search(r"^\+\t\w.*;$", (PATCHES / name).read_text(
+                    errors="surrogateescape"), re.M))
+    text = (PATCHES / name).read_text(errors="surrogateescape")
+    with tempfile.TemporaryDirectory(prefix="checkpatch-",
+                                     dir=BUILD) as place:
+        tree = check.checkpatch_tree(Path(place))
+        wrong = Path(place) / "0001-planted.patch"
+        wrong.write_text(re.sub(r"^(\+\t\w.*;)$", r"\1 ", text, count=1,
+                                flags=re.M), errors="surrogateescape")
+        must_fail(check.checkpatch, wrong, check.codespell_dictionary(),
+                  tree, says="TRAILING_WHITESPACE")
+
+
+def must_fail(function, *arguments, says):
+    """Raise Fail unless function fails, and its words have says in them."""
+    try:
+        function(*arguments)
+    except Fail as failure:
+        if says in str(failure):
+            return
+        raise Fail(f"it fails for another reason: {failure}") from None
+    raise Fail("it does not fail")
+
+
+def compile_planted(text, compiler="gcc", more=()):
+    """Compile a touched file with a text added; returns a Built."""
+    tree, path = gate_tree("applied"), victim()
+    with planted(tree, path, text):
+        return compile_objects(tree, "wide", compiler, [path], more,
+                               "planted")
+
+
+def plant_include():
+    """W=1 fails where a header is not included."""
+    built = compile_planted(
+        "\nint planted_size(void);\nint planted_size(void)\n{\n"
+        "\treturn zlib_inflate_workspacesize();\n}\n")
+    if not built.failed:
+        raise Fail("make says that all is well")
+    must_find("gcc", built.warnings, "zlib_inflate_workspacesize")
+
+
+PLANT_UNUSED = """
+void planted_count(int times);
+void planted_count(int times)
+{
+	int planted_unused = 0;
+
+	while (times--)
+		planted_unused++;
+}
+"""
+
+
+def plant_unused():
+    """W=1 sees an unused variable that only clang knows to be one."""
+    compiler_tools("clang")
+    rows = compile_planted(PLANT_UNUSED).warnings
+    if any("planted_unused" in row for row in rows):
+        raise Fail("gcc sees it too: this proves nothing")
+    must_find("clang", compile_planted(PLANT_UNUSED, "clang").warnings,
+              "planted_unused")
+
+
+def plant_sparse():
+    """sparse sees a user pointer that is dereferenced."""
+    get_sparse()
+    check_sparse_runs()
+
+
+def plant_link():
+    """The documents' build sees a link to nowhere."""
+    tree = gate_tree("applied")
+    pages = [path for path in touched_files(series_patches())
+             if path.startswith(f"Documentation/{DOCS}/")
+             and path.endswith(".rst")]
+    page = (pages + [f"Documentation/{DOCS}/buslock.rst"])[0]
+    with planted(tree, page, "\nSee :ref:`planted-nowhere`.\n"):
+        must_find("Sphinx", docs_warnings(tree, [DOCS]), "planted-nowhere")
+
+
+def commit_file(parent, path, text, subject):
+    """Commit a file's text above a commit; returns the new commit (str)."""
+    with tempfile.TemporaryDirectory(prefix="export-", dir=BUILD) as place:
+        index = {"GIT_INDEX_FILE": str(Path(place) / "index")}
+        git("read-tree", parent, cwd=REPO, env=index)
+        blob = git("hash-object", "-w", "--stdin", cwd=REPO,
+                   data=text).strip()
+        git("update-index", "--cacheinfo", f"100644,{blob},{path}", cwd=REPO,
+            env=index)
+        tree = git("write-tree", cwd=REPO, env=index).strip()
+    who = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "s@localhost"}
+    return git("commit-tree", tree, "-p", parent, "-m", subject, cwd=REPO,
+               env=who).strip()
+
+
+def plant_prefix():
+    """The short bisection sees a patch that needs the next one to build."""
+    path = victim()
+    text = git("show", f"applied:{path}", cwd=REPO)
+    user = "\nint planted_user(void)\n{\n\treturn planted_helper();\n}\n"
+    first = commit_file("applied", path, text + user, "Use it")
+    second = commit_file(
+        first, path, text + "\nint planted_user(void);\n"
+        "static int planted_helper(void)\n{\n\treturn 1;\n}\n" + user,
+        "Define it")
+    check_prefix(second, [path], Counter())
+    must_fail(check_prefix, first, [path], Counter(), says="planted_helper")
+
+
+def plant_copy():
+    """The comparison sees an exported copy that is out of sync."""
+    with tempfile.TemporaryDirectory(prefix="export-", dir=BUILD) as place:
+        write_export(git("rev-parse", "applied", cwd=REPO).strip(),
+                     Path(place))
+        copies = [path for copy in COPIES.values()
+                  for path in sorted((Path(place) / copy).rglob("*"))
+                  if path.is_file()]
+        if not copies:
+            raise Fail("nothing is exported as a copy")
+        if differences(place):
+            raise Fail("the copies are out of sync without it")
+        with open(copies[0], "a") as file:
+            file.write("\n")
+        name = str(copies[0].relative_to(place))
+        must_find("the comparison", differences(place), name, "differs")
+
+
+PLANTS = {"a trailing space": plant_space,
+          "a missing include": plant_include,
+          "a new sparse warning": plant_sparse,
+          "an unused variable only clang sees": plant_unused,
+          "a broken rst link": plant_link,
+          "a patch that does not build alone": plant_prefix,
+          "an exported copy out of sync": plant_copy}
+
+
+def group_planted(tally):
+    """Planted faults are caught."""
+    begin()
+    for name, function in PLANTS.items():
+        tally.run(f"planted: {name}", function)
+
+
+# --- the edit loop ---------------------------------------------------------
+
+def group_quick(tally):
+    """Patch files, touched objects with gcc, some tests of the scripts."""
+    check.group_series(tally)
+    touched = touched_files(series_patches())
+    title = "W=1: wide, gcc"
+    try:
+        objects = compare("wide", "gcc", touched)
+        tally.ok(f"{title}: {len(objects)} objects")
+    except Fail as failure:
+        tally.fail(title, failure)
+    try:
+        count = check_programs("applied", touched)
+        tally.ok(f"selftests: -Wall, gcc: {count} programs")
+    except Fail as failure:
+        tally.fail("selftests: -Wall, gcc", failure)
+    for name in QUICK_TESTS:
+        suite = unittest.defaultTestLoader.discover(
+            str(ROOT / "tests"), pattern=f"{name}.py")
+        result = unittest.TestResult()
+        for test in flatten(suite):
+            test.run(result)
+        title = f"scripts: {name}, {result.testsRun} tests"
+        wrong = result.failures + result.errors
+        if wrong or not result.testsRun:
+            tally.fail(title, wrong[0][1].strip().splitlines()[-1]
+                       if wrong else "no test ran")
+        else:
+            tally.ok(title)
+
+
+def begin():
+    """Make sure of the base, the series and the logs' folder."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    get_base()
+    apply_series()
+
+
+GATES = {"matrix": group_matrix, "programs": group_programs,
+         "sparse": group_sparse, "coccicheck": group_cocci,
+         "kerneldoc": group_kerneldoc, "docs": group_docs,
+         "i386": group_i386, "preempt": group_preempt,
+         "planted": group_planted, "bisect": group_bisect,
+         "quick": group_quick}
+USUAL_GATES = tuple(name for name in GATES if name not in ("bisect",
+                                                           "quick"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", action="append", choices=list(GATES),
+                        help="run only this gate (may be repeated; default: "
+                             f"{', '.join(USUAL_GATES)})")
+    parser.add_argument("--all", action="store_true",
+                        help="run what 'make check' and 'make check-debug' "
+                             "run too, the gates and the bisection")
+    parser.add_argument("--config", action="append", choices=list(MATRIX),
+                        help="matrix: only this configuration (may be "
+                             "repeated)")
+    options = parser.parse_args()
+    CHOSEN.extend(options.config or ())
+    groups = {name: GATES[name] for name in options.only or USUAL_GATES}
+    if options.all:
+        groups = {name: GROUPS[name] for name in (*USUAL, "debug")} | \
+            {name: GATES[name] for name in (*USUAL_GATES, "bisect")}
+    start = time.monotonic()
+    tally = Tally()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with build_lock():
+        check.run_groups(tally, groups)
+    say(f"took {duration(time.monotonic() - start)}")
+    say(f"{tally.passed} passed, {tally.failed} failed, "
+        f"{tally.skipped} skipped")
+    return 1 if tally.failed or not tally.passed else 0
+
+
+if __name__ == "__main__":
+    run_main(main)

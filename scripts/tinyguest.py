@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Boot a kernel into an initramfs that runs static programs.
+
+For kernels that cannot use the host's files: a 32-bit kernel beside a 64-bit
+user land.  The init is scripts/tinyinit.c; what the programs print comes
+over the serial console.
+"""
+
+import argparse
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from common import (BUILD, LOGS, ROOT, Fail, build_lock, need_tool,
+                    run_logged, run_main, shown_path, tail)
+
+
+
+class Run:
+    """What one program did: status (int or None), output (str)."""
+
+    def __init__(self, status, output):
+        self.status = status
+        self.output = output
+
+
+def cpio_entry(number, name, mode, data=b"", device=(0, 0)):
+    """Return one file (bytes) of a cpio archive in the newc format."""
+    raw = name.encode() + b"\0"
+    head = b"070701" + b"".join(b"%08X" % field for field in (
+        number, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(raw), 0))
+    entry = head + raw
+    entry += b"\0" * (-len(entry) % 4) + data
+    return entry + b"\0" * (-len(data) % 4)
+
+
+def make_initramfs(init, programs, seconds):
+    """Return an initramfs (bytes).
+
+    init: Path of the static init.  programs: [(Path, [argument, ...])].
+    seconds: time limit of each program.
+    """
+    names, rows, parts = {}, [], []
+    for path, arguments in programs:
+        names["/" + path.name] = path
+        rows.append(" ".join([str(seconds), "/" + path.name, *arguments]))
+    parts.append(("dev", stat.S_IFDIR | 0o755, b"", (0, 0)))
+    parts.append(("dev/console", stat.S_IFCHR | 0o600, b"", (5, 1)))
+    parts.append(("init", stat.S_IFREG | 0o755, init.read_bytes(), (0, 0)))
+    parts.append(("tests", stat.S_IFREG | 0o644,
+                  "".join(row + "\n" for row in rows).encode(), (0, 0)))
+    for name, path in sorted(names.items()):
+        parts.append((name[1:], stat.S_IFREG | 0o755, path.read_bytes(),
+                      (0, 0)))
+    archive = b"".join(cpio_entry(number, *part[:3], device=part[3])
+                       for number, part in enumerate(parts, 1))
+    return archive + cpio_entry(0, "TRAILER!!!", 0)
+
+
+def read_console(text):
+    """Return the runs ([(program, Run)]) that a console (str) tells of.
+
+    A program that began and did not end has the status None.
+    """
+    text = text.replace("\r", "")
+    found = []
+    for name, output, end in re.findall(
+            r"^@@ begin /(\S+)\n(.*?)(?:^@@ end /\1 (-?\d+)$|\Z)", text,
+            re.M | re.S):
+        found.append((name, Run(int(end) if end else None, output)))
+    return found
+
+
+def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
+              seconds=120, name="tiny", bits=32):
+    """Boot a bzImage and run programs; returns [(name, Run)].
+
+    programs: [(Path of a static program, [argument, ...])].  timeout: of
+    the guest, in seconds; seconds: of each program.  Raises Fail when the
+    guest does not come to the end, or one of the programs did not start.
+    The console is kept in build/logs/NAME.console.
+    """
+    need_tool("qemu-system-x86_64", "qemu-system-x86")
+    console = LOGS / f"{name}.console"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    job = Path(tempfile.mkdtemp(prefix="guest-", dir=BUILD))
+    try:
+        init = job / "init"
+        run_logged(["gcc", f"-m{bits}", "-static", "-O2", "-Wall", "-o",
+                    str(init), str(ROOT / "scripts/tinyinit.c")],
+                   LOGS / "tinyinit.log", what="compiling tinyinit.c")
+        archive = job / "initramfs"
+        archive.write_bytes(make_initramfs(init, programs, seconds))
+        status = run_logged(
+            [f"qemu-system-{'i386' if bits == 32 else 'x86_64'}",
+             "-accel", "tcg", "-cpu", "max", "-smp", str(cpus), "-m", memory,
+             "-nodefaults", "-display", "none", "-serial", "stdio",
+             "-no-reboot", "-kernel", str(image), "-initrd", str(archive),
+             "-append", "console=ttyS0 panic=-1"],
+            console, timeout=timeout, check=False, what="the guest")
+    finally:
+        shutil.rmtree(job, ignore_errors=True)
+    text = console.read_text(errors="replace").replace("\r", "")
+    runs = read_console(text)
+    if not re.search(rf"^@@ done {len(programs)}$", text, re.M):
+        why = (f"did not end within {timeout} s" if status is None else
+               "ended too early: a panic, or a kernel that does not boot")
+        raise Fail(f"the guest '{name}' {why}; the end of "
+                   f"{shown_path(console)}:\n{tail(console)}")
+    if [name for name, _ in runs] != [path.name for path, _ in programs]:
+        raise Fail(f"not all programs ran; see {shown_path(console)}")
+    return runs
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="The programs must be static.")
+    parser.add_argument("--image", type=Path, required=True,
+                        help="the kernel's bzImage")
+    parser.add_argument("--bits", type=int, choices=(32, 64), default=32)
+    parser.add_argument("--cpus", type=int, default=2)
+    parser.add_argument("--timeout", type=int, default=600,
+                        help="seconds until the guest is stopped "
+                             "(default: 600)")
+    parser.add_argument("program", nargs="+", type=Path)
+    options = parser.parse_args()
+    with build_lock():
+        runs = boot_tiny(options.image,
+                         [(path, []) for path in options.program],
+                         cpus=options.cpus, timeout=options.timeout,
+                         bits=options.bits)
+    for name, run in runs:
+        sys.stdout.write(f"{run.output}{name}: exit status {run.status}\n")
+    return max(run.status or 0 for _, run in runs)
+
+
+if __name__ == "__main__":
+    run_main(main)

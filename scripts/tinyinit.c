@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * init of a guest without user land: mounts what tests need, runs the
+ * commands of /tests, and writes what they print and their exit status to
+ * the console. scripts/tinyguest.py makes the initramfs and reads the console.
+ *
+ * A line of /tests is: SECONDS PROGRAM [ARGUMENT]...
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_WORDS	32
+#define MAX_TESTS	64
+
+static void mount_at(const char *type, const char *place)
+{
+	mkdir(place, 0755);
+	if (mount(type, place, type, 0, NULL))
+		printf("@@ no %s: %s\n", type, strerror(errno));
+}
+
+/* A test that never ends must not take the results of the others along. */
+static int wait_for(pid_t child, unsigned int seconds)
+{
+	struct timespec pause = { .tv_nsec = 20 * 1000 * 1000 };
+	time_t end = time(NULL) + seconds;
+	int status;
+
+	for (;;) {
+		pid_t pid = waitpid(-1, &status, WNOHANG);
+
+		if (pid == child)
+			break;
+		/* init gets the orphans of all others. */
+		if (pid > 0)
+			continue;
+		if (pid < 0)
+			return -1;
+		if (time(NULL) > end) {
+			kill(-child, SIGKILL);
+			waitpid(child, &status, 0);
+			return 124;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) :
+				   128 + WTERMSIG(status);
+}
+
+static void run(char *line)
+{
+	char *words[MAX_WORDS + 1] = { NULL };
+	unsigned int seconds;
+	int count = 0;
+	pid_t child;
+
+	for (char *word = strtok(line, " "); word && count < MAX_WORDS;
+	     word = strtok(NULL, " "))
+		words[count++] = word;
+	if (count < 2)
+		return;
+	seconds = atoi(words[0]);
+	printf("@@ begin %s\n", words[1]);
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		setpgid(0, 0);
+		execv(words[1], words + 1);
+		printf("@@ exec: %s\n", strerror(errno));
+		fflush(stdout);
+		_exit(127);
+	}
+	setpgid(child, child);
+	printf("\n@@ end %s %d\n", words[1], wait_for(child, seconds));
+	fflush(stdout);
+}
+
+int main(void)
+{
+	char lines[MAX_TESTS][512];
+	int count = 0;
+	FILE *list;
+
+	mount_at("devtmpfs", "/dev");
+	mount_at("proc", "/proc");
+	mount_at("sysfs", "/sys");
+	mount_at("debugfs", "/sys/kernel/debug");
+	mount_at("securityfs", "/sys/kernel/security");
+	mount_at("tmpfs", "/tmp");
+	list = fopen("/tests", "r");
+	/* Before the first fork(): a child shares the position in the file. */
+	while (list && count < MAX_TESTS &&
+	       fgets(lines[count], sizeof(lines[0]), list)) {
+		lines[count][strcspn(lines[count], "\n")] = 0;
+		count++;
+	}
+	for (int i = 0; i < count; i++)
+		run(lines[i]);
+	printf("@@ done %d\n", count);
+	fflush(stdout);
+	sync();
+	/* With QEMU's -no-reboot, the guest is over. */
+	reboot(RB_AUTOBOOT);
+	pause();
+}
