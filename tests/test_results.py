@@ -12,6 +12,7 @@ from helper import Case, write
 
 import bench
 import check
+import memory
 from common import Fail
 from kernel import missing_settings
 
@@ -180,6 +181,61 @@ class Tables(unittest.TestCase):
         self.assertNotIn("---", text)
         for word in ("pair-0x80-65535", "4000", "0.38", "ioperm"):
             self.assertIn(word, text)
+
+
+class MemoryTables(unittest.TestCase):
+    """tables() of memory.py: the slab growth and the object of both sides."""
+
+    @staticmethod
+    def report(base, series):
+        """Return a report from {name: (growth, object)}, None for a skip."""
+        return {"sides": {side: {memory.TEST: {"tasks": 1000, "cases": [
+            {"name": name, "status": "ok", "unreclaimable": given[0],
+             "object": given[1]} if given else
+            {"name": name, "status": "skip", "reason": "not root"}
+            for name, given in cases.items()]}}
+            for side, cases in (("base", base), ("series", series))}}
+
+    def rows(self, base, series):
+        return memory.tables(self.report(base, series))
+
+    def test_growth_and_objects_are_compared(self):
+        rows = self.rows({"port-0x80": (16384000, 16384)},
+                         {"port-0x80": (131072, 128)})
+        self.assertEqual(rows[-1], "| 0x80 | 16000 kB | 128 kB | 0.008 "
+                                   "| 16384 | 128 |")
+        self.assertIn("1000 tasks", "".join(rows))
+
+    def test_an_object_that_was_not_found_is_a_dash(self):
+        row = self.rows({"all": (16384000, 16384)}, {"all": (4096, None)})[-1]
+        self.assertEqual(row, "| all | 16000 kB | 4 kB | 0.000 | 16384 "
+                              "| - |")
+
+    def test_a_skipped_case_says_so(self):
+        row = self.rows({"all": None}, {"all": (4096, 128)})[-1]
+        self.assertEqual(row, "| all | skipped | 4 kB | - | - | 128 |")
+
+    def test_no_growth_at_all_has_no_ratio(self):
+        row = self.rows({"all": (0, None)}, {"all": (0, None)})[-1]
+        self.assertEqual(row, "| all | 0 kB | 0 kB | - | - | - |")
+
+    def test_a_case_that_one_side_lacks_is_left_out(self):
+        rows = self.rows({"all": (1024, 64)}, {"port-0x80": (1024, 64)})
+        self.assertTrue(rows[-1].startswith("|---"))
+
+    def test_an_older_result_has_no_table(self):
+        self.assertEqual(memory.tables({"sides": {"base": {},
+                                                  "series": {}}}), [])
+        self.assertEqual(bench.tables(report(Tables.BASE, Tables.SERIES))[-1],
+                         "| ioperm | 500 | 250 | 0.50 |")
+
+    def test_the_table_is_part_of_the_benchmark(self):
+        given = report(Tables.BASE, Tables.SERIES)
+        more = self.report({"all": (2048, 64)}, {"all": (1024, 32)})
+        for side in ("base", "series"):
+            given["sides"][side] |= more["sides"][side]
+        self.assertEqual(bench.tables(given)[-1],
+                         "| all | 2 kB | 1 kB | 0.500 | 64 | 32 |")
 
 
 class WantedSelftests(Case):
