@@ -13,6 +13,7 @@ from helper import Case, write
 import bench
 import check
 import memory
+import stress
 from common import Fail
 from kernel import missing_settings
 
@@ -236,6 +237,91 @@ class MemoryTables(unittest.TestCase):
             given["sides"][side] |= more["sides"][side]
         self.assertEqual(bench.tables(given)[-1],
                          "| all | 2 kB | 1 kB | 0.500 | 64 | 32 |")
+
+
+STRESS = """\
+TAP version 13
+1..6
+# seed 7, 600 s, 4 tasks, 2 observers, 2 CPUs
+# 60 s: accesses 100, of which allowed 10, bitmaps 5, calls 50
+# 60 s: forks 3, threads 2, execs 1, moves 4, ENOMEM 6, offline 2
+# 600 s: accesses 1000, of which allowed 100, bitmaps 50, calls 500
+# 600 s: forks 30, threads 20, execs 10, moves 40, ENOMEM 60, offline 20
+ok 1 accesses
+ok 2 bitmaps
+ok 3 calls
+ok 4 tasks
+ok 5 hotplug
+ok 6 failslab
+# Totals: pass:6 fail:0 xfail:0 xpass:0 skip:0 error:0
+status: 0
+leaks:
+end of leaks
+"""
+
+
+class Stress(unittest.TestCase):
+    """judge() and figures() of stress.py."""
+
+    def judge(self, output):
+        """Return passed, failed, skipped, and what was printed."""
+        text = io.StringIO()
+        with redirect_stdout(text):
+            tally = check.Tally()
+            stress.judge(tally, output)
+        return (tally.passed, tally.failed, tally.skipped), text.getvalue()
+
+    def assertOneFails(self, output, *words):
+        counts, text = self.judge(output)
+        self.assertEqual(counts, (7, 1, 0), text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_a_run_without_fault(self):
+        self.assertEqual(self.judge(STRESS)[0], (8, 0, 0))
+
+    def test_a_mismatch(self):
+        counts, text = self.judge(
+            STRESS.replace("ok 1 acc", "not ok 1 acc")
+            .replace("status: 0", "status: 1"))
+        self.assertEqual(counts, (6, 2, 0))
+        self.assertIn("FAIL  ioperm_random: accesses", text)
+
+    def test_a_result_that_is_missing(self):
+        self.assertOneFails(STRESS.replace("ok 5 hotplug\n", ""),
+                            "FAIL  ioperm_random: hotplug: no result")
+
+    def test_a_skip_is_a_failure(self):
+        self.assertOneFails(
+            STRESS.replace("ok 6 failslab",
+                           "ok 6 # SKIP failslab: no failslab in debugfs"),
+            "FAIL  ioperm_random: failslab", "no failslab in debugfs")
+
+    def test_a_program_that_dies(self):
+        self.assertOneFails(STRESS.replace("status: 0", "status: 139"),
+                            "comes to its end: status 139")
+
+    def test_a_leak(self):
+        self.assertOneFails(
+            STRESS.replace("leaks:\n", "leaks:\nunreferenced object 0x1\n"),
+            "FAIL  kmemleak: nothing leaked: unreferenced object 0x1")
+
+    def test_no_kmemleak(self):
+        self.assertOneFails(
+            STRESS.replace("leaks:\n", "leaks:\nkmemleak cannot be read\n"),
+            "kmemleak cannot be read")
+        self.assertOneFails(STRESS.replace("end of leaks\n", ""),
+                            "kmemleak: nothing leaked: it did not run")
+
+    def test_nothing_at_all(self):
+        self.assertEqual(self.judge("")[0], (0, 8, 0))
+
+    def test_the_last_figures_are_shown(self):
+        rows = stress.figures(STRESS)
+        self.assertEqual(rows[0], "# seed 7, 600 s, 4 tasks, 2 observers, "
+                                  "2 CPUs")
+        self.assertEqual(len(rows), 3)
+        self.assertIn("ENOMEM 60", rows[2])
 
 
 class WantedSelftests(Case):
