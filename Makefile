@@ -16,7 +16,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -48,6 +48,10 @@ bisect-check: deps ## every prefix of the series builds, boots and passes
 check-all: ## check, check-debug, gates and bisect-check: hours
 	@scripts/deps --with gates
 	@$(PYTHON) scripts/gates.py --all
+
+stress: deps ## random I/O permissions on that kernel, SECONDS=600 CPUS=2
+	@$(PYTHON) scripts/stress.py --seconds $(or $(SECONDS),600) \
+		--cpus $(or $(CPUS),2)
 
 unit: deps ## run only the tests of the scripts (no kernel build)
 	@$(PYTHON) scripts/check.py --only scripts

@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import copycost
+import memory
 from base import wanted
 from common import (BUILD, LOGS, RESULTS, Fail, build_lock, git, run_logged,
                     run_main, say, shown_path, stage, write_atomically, ROOT)
@@ -144,7 +145,7 @@ def tables(report):
             a, b = base.get(name), series.get(name)
             rows.append(f"| {name.removeprefix('call-')} | {a or 'skipped'} "
                         f"| {b or 'skipped'} | {ratio(b, a)} |")
-    return rows
+    return rows + memory.tables(report)
 
 
 def show(report):
@@ -245,6 +246,11 @@ def run(arguments=()):
                    f"({'KVM' if kvm else 'TCG, -icount'})"):
             report["sides"][side] = describe(trees[side]) | {
                 TEST: measure(trees[side], program, side, kvm, arguments)}
+    program = build_test(trees["series"], name=memory.TEST)
+    for side in SIDES:
+        with stage(f"measuring memory on the {side} kernel"):
+            report["sides"][side][memory.TEST] = memory.measure(
+                trees[side], program, side, kvm)
     with stage("timing the series' copy of I/O bitmaps in user space"):
         report["copycost"] = copycost.measure(trees["series"])
     return report

@@ -347,11 +347,23 @@ class Bench(Stubbed):
     def test_guests_have_one_cpu_and_count_instructions(self):
         self.assertDone(self.bench())
         calls = self.lines("guests")
-        self.assertEqual(len(calls), 2)
+        # Two for time, and two for memory, which has nothing to count.
+        self.assertEqual(len(calls), 4)
         for call in calls:
             self.assertIn("--cpus 1 ", call)
-            self.assertIn("-icount shift=0", call)
             self.assertIn("--disable-kvm", call)
+        for call in calls[:2]:
+            self.assertIn("-icount shift=0", call)
+        for call in calls[2:]:
+            self.assertNotIn("-icount", call)
+
+    def test_the_report_has_the_memory_of_both_sides(self):
+        run = self.bench()
+        self.assertDone(run, "measuring memory on the base kernel",
+                        "measuring memory on the series kernel")
+        report = json.loads(run.out.splitlines()[-1])
+        for side in ("base", "series"):
+            self.assertIn("cases", report["sides"][side]["ioperm_memory"])
 
     def test_a_kernel_that_never_boots(self):
         run = self.bench(seconds=2, STUB_GUEST="hang")

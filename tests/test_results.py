@@ -12,6 +12,8 @@ from helper import Case, write
 
 import bench
 import check
+import memory
+import stress
 from common import Fail
 from kernel import missing_settings
 
@@ -180,6 +182,146 @@ class Tables(unittest.TestCase):
         self.assertNotIn("---", text)
         for word in ("pair-0x80-65535", "4000", "0.38", "ioperm"):
             self.assertIn(word, text)
+
+
+class MemoryTables(unittest.TestCase):
+    """tables() of memory.py: the slab growth and the object of both sides."""
+
+    @staticmethod
+    def report(base, series):
+        """Return a report from {name: (growth, object)}, None for a skip."""
+        return {"sides": {side: {memory.TEST: {"tasks": 1000, "cases": [
+            {"name": name, "status": "ok", "unreclaimable": given[0],
+             "object": given[1]} if given else
+            {"name": name, "status": "skip", "reason": "not root"}
+            for name, given in cases.items()]}}
+            for side, cases in (("base", base), ("series", series))}}
+
+    def rows(self, base, series):
+        return memory.tables(self.report(base, series))
+
+    def test_growth_and_objects_are_compared(self):
+        rows = self.rows({"port-0x80": (16384000, 16384)},
+                         {"port-0x80": (131072, 128)})
+        self.assertEqual(rows[-1], "| 0x80 | 16000 kB | 128 kB | 0.008 "
+                                   "| 16384 | 128 |")
+        self.assertIn("1000 tasks", "".join(rows))
+
+    def test_an_object_that_was_not_found_is_a_dash(self):
+        row = self.rows({"all": (16384000, 16384)}, {"all": (4096, None)})[-1]
+        self.assertEqual(row, "| all | 16000 kB | 4 kB | 0.000 | 16384 "
+                              "| - |")
+
+    def test_a_skipped_case_says_so(self):
+        row = self.rows({"all": None}, {"all": (4096, 128)})[-1]
+        self.assertEqual(row, "| all | skipped | 4 kB | - | - | 128 |")
+
+    def test_no_growth_at_all_has_no_ratio(self):
+        row = self.rows({"all": (0, None)}, {"all": (0, None)})[-1]
+        self.assertEqual(row, "| all | 0 kB | 0 kB | - | - | - |")
+
+    def test_a_case_that_one_side_lacks_is_left_out(self):
+        rows = self.rows({"all": (1024, 64)}, {"port-0x80": (1024, 64)})
+        self.assertTrue(rows[-1].startswith("|---"))
+
+    def test_an_older_result_has_no_table(self):
+        self.assertEqual(memory.tables({"sides": {"base": {},
+                                                  "series": {}}}), [])
+        self.assertEqual(bench.tables(report(Tables.BASE, Tables.SERIES))[-1],
+                         "| ioperm | 500 | 250 | 0.50 |")
+
+    def test_the_table_is_part_of_the_benchmark(self):
+        given = report(Tables.BASE, Tables.SERIES)
+        more = self.report({"all": (2048, 64)}, {"all": (1024, 32)})
+        for side in ("base", "series"):
+            given["sides"][side] |= more["sides"][side]
+        self.assertEqual(bench.tables(given)[-1],
+                         "| all | 2 kB | 1 kB | 0.500 | 64 | 32 |")
+
+
+STRESS = """\
+TAP version 13
+1..6
+# seed 7, 600 s, 4 tasks, 2 observers, 2 CPUs
+# 60 s: accesses 100, of which allowed 10, bitmaps 5, calls 50
+# 60 s: forks 3, threads 2, execs 1, moves 4, ENOMEM 6, offline 2
+# 600 s: accesses 1000, of which allowed 100, bitmaps 50, calls 500
+# 600 s: forks 30, threads 20, execs 10, moves 40, ENOMEM 60, offline 20
+ok 1 accesses
+ok 2 bitmaps
+ok 3 calls
+ok 4 tasks
+ok 5 hotplug
+ok 6 failslab
+# Totals: pass:6 fail:0 xfail:0 xpass:0 skip:0 error:0
+status: 0
+leaks:
+end of leaks
+"""
+
+
+class Stress(unittest.TestCase):
+    """judge() and figures() of stress.py."""
+
+    def judge(self, output):
+        """Return passed, failed, skipped, and what was printed."""
+        text = io.StringIO()
+        with redirect_stdout(text):
+            tally = check.Tally()
+            stress.judge(tally, output)
+        return (tally.passed, tally.failed, tally.skipped), text.getvalue()
+
+    def assertOneFails(self, output, *words):
+        counts, text = self.judge(output)
+        self.assertEqual(counts, (7, 1, 0), text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_a_run_without_fault(self):
+        self.assertEqual(self.judge(STRESS)[0], (8, 0, 0))
+
+    def test_a_mismatch(self):
+        counts, text = self.judge(
+            STRESS.replace("ok 1 acc", "not ok 1 acc")
+            .replace("status: 0", "status: 1"))
+        self.assertEqual(counts, (6, 2, 0))
+        self.assertIn("FAIL  ioperm_random: accesses", text)
+
+    def test_a_result_that_is_missing(self):
+        self.assertOneFails(STRESS.replace("ok 5 hotplug\n", ""),
+                            "FAIL  ioperm_random: hotplug: no result")
+
+    def test_a_skip_is_a_failure(self):
+        self.assertOneFails(
+            STRESS.replace("ok 6 failslab",
+                           "ok 6 # SKIP failslab: no failslab in debugfs"),
+            "FAIL  ioperm_random: failslab", "no failslab in debugfs")
+
+    def test_a_program_that_dies(self):
+        self.assertOneFails(STRESS.replace("status: 0", "status: 139"),
+                            "comes to its end: status 139")
+
+    def test_a_leak(self):
+        self.assertOneFails(
+            STRESS.replace("leaks:\n", "leaks:\nunreferenced object 0x1\n"),
+            "FAIL  kmemleak: nothing leaked: unreferenced object 0x1")
+
+    def test_no_kmemleak(self):
+        self.assertOneFails(
+            STRESS.replace("leaks:\n", "leaks:\nkmemleak cannot be read\n"),
+            "kmemleak cannot be read")
+        self.assertOneFails(STRESS.replace("end of leaks\n", ""),
+                            "kmemleak: nothing leaked: it did not run")
+
+    def test_nothing_at_all(self):
+        self.assertEqual(self.judge("")[0], (0, 8, 0))
+
+    def test_the_last_figures_are_shown(self):
+        rows = stress.figures(STRESS)
+        self.assertEqual(rows[0], "# seed 7, 600 s, 4 tasks, 2 observers, "
+                                  "2 CPUs")
+        self.assertEqual(len(rows), 3)
+        self.assertIn("ENOMEM 60", rows[2])
 
 
 class WantedSelftests(Case):
