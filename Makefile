@@ -12,7 +12,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean
+.PHONY: help deps bench check check-debug mutants unit tree export base kernels readme clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -30,6 +30,9 @@ check: deps ## run all tests; the last line counts passed, failed, skipped
 
 check-debug: deps ## run KUnit on a kernel with KASAN, UBSAN and lockdep
 	@$(PYTHON) scripts/check.py --only debug
+
+mutants: deps ## plant each bug of mutants/ and see that its test finds it
+	@$(PYTHON) scripts/mutants.py
 
 unit: deps ## run only the tests of the scripts (no kernel build)
 	@$(PYTHON) scripts/check.py --only scripts
