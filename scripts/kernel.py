@@ -20,14 +20,15 @@ from common import (BUILD, CONFIGS, LOGS, Fail, build_lock, git, need_space,
 
 GUEST = CONFIGS / "guest.config"
 DEBUG = CONFIGS / "debug.config"
-MUTANTS = CONFIGS / "mutants.config"
+FAULTS = CONFIGS / "faults.config"
 # The two that are compared.
 SIDES = ("base", "series")
 # Branch of build/linux.git and configuration fragments of each kernel.
 KERNELS = {"base": ("base", (GUEST,)),
            "series": ("applied", (GUEST,)),
            "debug": ("applied", (GUEST, DEBUG)),
-           "mutants": ("applied", (GUEST, MUTANTS)),
+           "mutants": ("applied", (GUEST,)),
+           "mutants_faults": ("applied", (GUEST, FAULTS)),
            "mutants_debug": ("applied", (GUEST, DEBUG))}
 BUILD_TIMEOUT = 3 * 3600
 

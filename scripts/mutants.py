@@ -10,7 +10,9 @@ of tools/testing/selftests/x86 or the KUnit suite x86_io_bitmap.  Headers:
   Caught-by: PROGRAM: CASE   a test case (shell pattern) that must fail
   Caught-by: panic           ... or what the guest must do instead: panic,
                              hang, splat (a warning or report of the kernel)
-  Kernel: debug              with KASAN, UBSAN and lockdep (default: guest)
+  Kernel: faults             with KUnit and allocations that can be made to
+                             fail, or debug: with KASAN, UBSAN and lockdep
+                             (default: guest, as it is measured)
   Cpus: 4                    processors of the guest (default: 2)
   Append: slab_debug=P       kernel parameters
   Arguments: --seconds 5     arguments of the program
@@ -49,7 +51,8 @@ SELFTESTS = "tools/testing/selftests"
 SUITE = "x86_io_bitmap"
 RACE = "ioperm_drop_race"
 # Which of KERNELS a header's word for the kernel means.
-TREES = {"guest": "mutants", "debug": "mutants_debug"}
+TREES = {"guest": "mutants", "faults": "mutants_faults",
+         "debug": "mutants_debug"}
 # What a guest can do other than fail a test case.
 EVENTS = ("panic", "hang", "splat")
 SPLAT = r"^.*(WARNING: |BUG: |UBSAN: |Oops|refcount_t: ).*$"

@@ -164,7 +164,7 @@ class Reading(unittest.TestCase):
 
     def test_headers_that_are_wrong(self):
         self.refused("unknown header: Kernal: debug", Kernal="debug")
-        self.refused("none of guest, debug", Kernel="fast")
+        self.refused("none of guest, faults, debug", Kernel="fast")
         self.refused("not a number", Cpus="two")
         self.refused("more than one Cpus", text=patch(
             "bug", "Caught-by: window: one", "Cpus: 1", "Cpus: 2"))
