@@ -63,6 +63,10 @@ if [ "$STUB_GUEST" = hang ] || grep -q hangs "$STUB_KERNEL"; then
 	echo $! >"$STUB_TEMP/hangs"
 	wait
 fi
+[ -z "$STUB_FLAKY" ] || [ -e "$STUB_TEMP/tried" ] || {
+	touch "$STUB_TEMP/tried"
+	exit 0
+}
 grep -q panics "$STUB_KERNEL" && { echo "Kernel panic"; exit 0; }
 grep -q warns "$STUB_KERNEL" && echo "WARNING: CPU: 0 PID: 1 at here"
 for last; do :; done
@@ -147,7 +151,8 @@ class Reading(unittest.TestCase):
         self.assertEqual(found.setup.words(), [
             "window", "debug", 4, "", "a=1 b", "--seed 1"])
         self.assertEqual(found.setup.timeout, 9)
-        self.assertEqual(found.setup.parameters(), ("a=1", "b", "no5lvl"))
+        self.assertEqual(found.setup.parameters(), (
+            "no_timer_check", "a=1", "b", "no5lvl"))
         self.assertEqual(found.setup.command("/x/window_64"),
                          "/x/window_64 --seed 1")
 
@@ -419,6 +424,11 @@ class Campaign(Stubbed):
         self.assertIn("not by one, but: panic", run.out)
         self.assertGone(self.temp / "hangs")
         self.assertNoGuestLeft()
+
+    def test_a_guest_that_does_not_come_up_is_tried_again(self):
+        run = self.mutants("--no-base", STUB_FLAKY=1)
+        self.assertDone(run, "1 killed")
+        self.assertEqual(len(self.lines("guests")), 3)
 
     def test_a_test_that_fails_on_the_series_proves_nothing(self):
         run = self.mutants(STUB_FAILS="closed();")
