@@ -28,6 +28,21 @@ ICOUNT = {"wait-idle": "-icount shift=0,sleep=on",
           "skip-idle": "-icount shift=0,sleep=off"}
 
 
+class Lost(Fail):
+    """A guest did not come to the end of its command.
+
+    hung (bool): it ran into its time limit; if not, it ended by itself, as
+    after a panic.  output (str): what the command had written by then.
+    console (Path).
+    """
+
+    def __init__(self, text, hung, output, console):
+        super().__init__(text)
+        self.hung = hung
+        self.output = output
+        self.console = console
+
+
 class Result:
     """What a guest left: status (int), output (str), console (Path)."""
 
@@ -54,9 +69,9 @@ def boot(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
     kernel: Path of a built kernel tree.  timeout: seconds for the guest as
     a whole.  icount: None or a key of ICOUNT, for a clock that counts
     instructions.  share: Path of a folder that the guest may write, mounted at
-    the same place.  append: kernel parameters.  Raises Fail when the guest
-    does not come to the end of the command: a hang, a panic, a kernel that
-    never boots.  The console is kept in build/logs/NAME.console.
+    the same place.  append: kernel parameters.  Raises Lost, a Fail, when the
+    guest does not come to the end of the command: a hang, a panic, a kernel
+    that never boots.  The console is kept in build/logs/NAME.console.
     """
     need_guest(kernel)
     if icount and cpus != 1:
@@ -99,11 +114,12 @@ def boot(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
                    if end is None else
                    "ended before its command did: a panic, or a kernel that "
                    "does not boot")
-            raise Fail(f"the guest '{name}' on {shown_path(kernel)} {why}; "
+            raise Lost(f"the guest '{name}' on {shown_path(kernel)} {why}; "
                        f"the end of its console, {shown_path(console)}:\n"
                        f"{tail(console)}"
                        + ("\nand of its output:\n    | " + "\n    | ".join(
-                           output.splitlines()[-10:]) if output else ""))
+                           output.splitlines()[-10:]) if output else ""),
+                       end is None, output, console)
         return Result(int((job / "status").read_text()), output, console)
     finally:
         shutil.rmtree(job, ignore_errors=True)

@@ -5,6 +5,7 @@ build/debug.
 
 In their source trees and through ccache: what is the same in two of them is
 compiled once.  The debug kernel is the series with configs/debug.config.
+Those named mutants are for scripts/mutants.py, which plants bugs in them.
 """
 
 import argparse
@@ -19,12 +20,16 @@ from common import (BUILD, CONFIGS, LOGS, Fail, build_lock, git, need_space,
 
 GUEST = CONFIGS / "guest.config"
 DEBUG = CONFIGS / "debug.config"
+FAULTS = CONFIGS / "faults.config"
 # The two that are compared.
 SIDES = ("base", "series")
 # Branch of build/linux.git and configuration fragments of each kernel.
 KERNELS = {"base": ("base", (GUEST,)),
            "series": ("applied", (GUEST,)),
-           "debug": ("applied", (GUEST, DEBUG))}
+           "debug": ("applied", (GUEST, DEBUG)),
+           "mutants": ("applied", (GUEST,)),
+           "mutants_faults": ("applied", (GUEST, FAULTS)),
+           "mutants_debug": ("applied", (GUEST, DEBUG))}
 BUILD_TIMEOUT = 3 * 3600
 
 
