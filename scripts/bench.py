@@ -3,8 +3,8 @@
 """Measure process-switch latency on the base and the series kernel.
 
 Builds what is missing, boots both kernels one after the other with the same
-test program, times the series' copy routine on this machine's own processor,
-prints the comparison and writes JSON and a plot to build/results.
+test programs, times the series' copy routine on this machine's own processor,
+prints the comparison and writes JSON and plots to build/results.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import copycost
 import memory
+import yieldbench
 from base import wanted
 from common import (BUILD, LOGS, RESULTS, Fail, build_lock, git, run_logged,
                     run_main, say, shown_path, stage, write_atomically, ROOT)
@@ -153,6 +154,8 @@ def show(report):
     rows = tables(report)
     if "copycost" in report:
         rows += ["", *copycost.tables(report["copycost"])]
+    if "yield" in report:
+        rows += ["", *yieldbench.tables(report["yield"])]
     return console_table(rows)
 
 
@@ -227,8 +230,12 @@ def plot(report, path):
     pyplot.close(figure)
 
 
-def run(arguments=()):
-    """Build, measure both sides and return the report (dict)."""
+def run(arguments=(), with_yield=True):
+    """Build, measure both sides and return the report (dict).
+
+    arguments: for the test of the I/O bitmaps; with_yield: measure
+    sched_yield() as well, where the series has a test for it.
+    """
     trees = build_sides()
     kvm = choose_kvm(trees["base"])
     accel = "kvm" if kvm else "tcg"
@@ -253,6 +260,14 @@ def run(arguments=()):
                 trees[side], program, side, kvm)
     with stage("timing the series' copy of I/O bitmaps in user space"):
         report["copycost"] = copycost.measure(trees["series"])
+    if with_yield and yieldbench.available(trees["series"]):
+        program = yieldbench.build_test(trees["series"])
+        report["yield"] = {"benchmark": yieldbench.TEST, "version": 1,
+                           "sides": {}}
+        for side in SIDES:
+            with stage(f"measuring sched_yield() on the {side} kernel"):
+                report["yield"]["sides"][side] = yieldbench.measure(
+                    trees[side], program, side, kvm)
     return report
 
 
@@ -276,6 +291,8 @@ def main():
     parser.add_argument("--case", action="append", default=[],
                         help="only this case or pattern, 'sweep-*' (may be "
                              "repeated)")
+    parser.add_argument("--no-yield", action="store_true",
+                        help="do not measure sched_yield()")
     parser.add_argument("--show", type=Path, metavar="JSON",
                         help="measure nothing, show this result again")
     options = parser.parse_args()
@@ -289,15 +306,17 @@ def main():
         if value is not None:
             arguments += [f"--{name}", str(value)]
     with build_lock():
-        report = run(arguments)
+        report = run(arguments, not options.no_yield)
         RESULTS.mkdir(parents=True, exist_ok=True)
         latest = RESULTS / "bench.json"
         write_atomically(latest, json.dumps(report, indent=1) + "\n")
         stamp = re.sub(r"\D", "", report["date"][:19])
         shutil.copyfile(latest, RESULTS / f"bench-{stamp}.json")
         plot(report, RESULTS / "bench.svg")
+        if "yield" in report:
+            yieldbench.plot(report["yield"], RESULTS / "yield.svg")
     sys.stdout.write("\n" + show(report) + "\n\n")
-    say(f"written: {shown_path(latest)}, bench.svg and bench.png beside it")
+    say(f"written: {shown_path(latest)}, the plots beside it")
 
 
 if __name__ == "__main__":

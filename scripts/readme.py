@@ -9,6 +9,7 @@ Replaces what stands between the markers `<!-- bench:begin -->` and
 import argparse
 import shutil
 
+import yieldbench
 from bench import load, tables
 from common import RESULTS, ROOT, Fail, run_main, say, write_atomically
 
@@ -19,6 +20,11 @@ PUBLISHED = ROOT / "results"
 def section(report):
     """Return the Markdown lines (list of str) between the markers."""
     sides = report["sides"]
+    more = []
+    if "yield" in report:
+        more = [*yieldbench.tables(report["yield"]), "",
+                "![share of the CPU and time of a call against the slice]"
+                "(results/yield.svg)", ""]
     return [
         "",
         f"Measured on {report['date'][:10]} by `make bench`: base "
@@ -29,6 +35,7 @@ def section(report):
         "![cost of a switch against the highest enabled port]"
         "(results/bench.svg)",
         "",
+        *more,
     ]
 
 
@@ -48,7 +55,10 @@ def main():
     write_atomically(readme, before + BEGIN + "\n"
                      + "\n".join(section(report)) + "\n" + END + after)
     PUBLISHED.mkdir(exist_ok=True)
-    for name in ("bench.json", "bench.svg"):
+    names = ["bench.json", "bench.svg"]
+    if "yield" in report:
+        names.append("yield.svg")
+    for name in names:
         shutil.copyfile(RESULTS / name, PUBLISHED / name)
     say("README.md and results/ have the figures of " + report["date"])
 

@@ -16,6 +16,7 @@ import memory
 import stress
 from common import Fail
 from kernel import missing_settings
+import yieldbench
 
 
 class MissingSettings(unittest.TestCase):
@@ -322,6 +323,121 @@ class Stress(unittest.TestCase):
                                   "2 CPUs")
         self.assertEqual(len(rows), 3)
         self.assertIn("ENOMEM 60", rows[2])
+
+
+def yield_case(name, kind, features="as-is", **figures):
+    """Return one case of yield_latency; without figures it was skipped."""
+    work = int(name.split("-")[1][:-2]) if kind == "polite" else 0
+    return {"name": name, "kind": kind, "features": features,
+            "status": "ok" if figures else "skip",
+            "reason": None if figures else "no such feature",
+            "tasks": 2 if kind == "switch" else 0, "work_us": work,
+            "slice_us": 100000 if "100ms" in name else 0,
+            "hogs": int(name[-1]) if kind == "polite" else 0, **figures}
+
+
+POLITE = "polite-100us-slice-100ms-hogs-1"
+
+
+def yield_report(switch=(1000, 1010, 1020), share=(0.12, 0.13, 8.2)):
+    """Return a report of yieldbench; the figures are base, off and on."""
+    sides = {"base": [], "series": []}
+    for number, (side, features) in enumerate(
+            yieldbench.COLUMNS.values()):
+        def add(name, kind, missing=False, **figures):
+            sides[side].append(yield_case(
+                name, kind, features, **({} if missing else figures)))
+        add("switch-proc-2", "switch", switch[number] is None,
+            ns_per_call=switch[number])
+        add("switch-thread-2", "switch", ns_per_call=900)
+        add(POLITE, "polite", share[number] is None, share=share[number],
+            calls=200, p50=99900000.0, p99=1e8, stuck=3)
+        add("lock-2x", "lock", acquisitions_per_s=5000.4,
+            yields_per_acquisition=1.5, p99=2e6)
+        add("wake-hogs-1", "wake", p99=1500000)
+        add("storm-slice-100ms", "storm", longest_wait_yielder=1e8,
+            longest_wait_hog=3e6)
+    return {"benchmark": yieldbench.TEST, "version": 1,
+            "sides": {side: {"tick_ns": 1000000, "cases": cases}
+                      for side, cases in sides.items()}}
+
+
+class YieldTables(Case):
+    """tables() of yieldbench.py: base, and the series with bits off and on."""
+
+    def test_a_switch_has_three_times_and_two_ratios(self):
+        rows = yieldbench.tables(yield_report())
+        self.assertIn("| 2 processes | 1000 | 1010 | 1020 | 1.01 | 1.02 |",
+                      rows)
+        self.assertIn("| 2 threads | 900 | 900 | 900 | 1.00 | 1.00 |", rows)
+
+    def test_a_skipped_case_is_a_dash(self):
+        rows = yieldbench.tables(yield_report(switch=(None, 1010, 1020)))
+        self.assertIn("| 2 processes | - | 1010 | 1020 | - | - |", rows)
+
+    def test_a_polite_worker(self):
+        row, = (row for row in yieldbench.tables(yield_report())
+                if row.startswith("| 100 us"))
+        self.assertEqual(
+            row, "| 100 us | 100 ms | 1 | 8.3 % | 0.12 % | 0.13 % | 8.20 % "
+            "| 99.90 | 99.90 | 99.90 | 100.00 | 100.00 | 100.00 "
+            "| 2 % | 2 % | 2 % |")
+
+    def test_the_fair_limit(self):
+        limit = yieldbench.fair_limit
+        self.assertAlmostEqual(limit({"work_us": 100, "hogs": 3}, 1000000),
+                               2.94, 2)
+        self.assertAlmostEqual(limit({"work_us": 1000, "hogs": 1}, 1000000),
+                               100 / 3, 6)
+
+    def test_the_other_figures(self):
+        rows = yieldbench.tables(yield_report())
+        for row in ("| lock-2x | acquisitions/s | 5000 | 5000 | 5000 |",
+                    "| lock-2x | yields per acquisition | 1.50 | 1.50 "
+                    "| 1.50 |",
+                    "| wake-hogs-1 | p99 of the wake-up, ms | 1.50 | 1.50 "
+                    "| 1.50 |",
+                    "| storm-slice-100ms | longest wait of the hog, ms "
+                    "| 3.0 | 3.0 | 3.0 |"):
+            self.assertIn(row, rows)
+
+    def test_every_row_has_the_columns_of_its_table(self):
+        count = 0
+        for row in yieldbench.tables(yield_report(share=(None, 1, 2))):
+            if not row.startswith("|"):
+                count = 0
+                continue
+            count = count or row.count("|")
+            self.assertEqual(row.count("|"), count, row)
+
+    def test_the_report_is_not_changed(self):
+        given = yield_report()
+        before = copy.deepcopy(given)
+        yieldbench.tables(given)
+        self.assertEqual(given, before)
+
+    def test_the_plot_is_drawn(self):
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            self.skipTest("no matplotlib")
+        yieldbench.plot(yield_report(), self.temp / "yield.svg")
+        self.assertIn("<svg", (self.temp / "yield.svg").read_text())
+        self.assertTrue((self.temp / "yield.png").exists())
+
+    def test_a_result_with_and_without_it_is_shown(self):
+        whole = report(Tables.BASE, Tables.SERIES)
+        write(self.temp, {
+            "without.json": json.dumps(whole),
+            "with.json": json.dumps(whole | {"yield": yield_report()})})
+        run = self.run_script("bench.py", "--show", self.temp / "with.json")
+        self.assertDone(run, "pair-0x80-65535", "2 processes", "8.20 %")
+        run = self.run_script("bench.py", "--show",
+                              self.temp / "without.json")
+        self.assertDone(run, "pair-0x80-65535")
+        self.assertNotIn("processes", run.out)
+        run = self.run_script("yieldbench.py", self.temp / "without.json")
+        self.assertRefused(run, "has no figures of yield_latency")
 
 
 class WantedSelftests(Case):
