@@ -628,6 +628,7 @@ static void run_case(const struct drop_case *c)
 {
 	int nr_movers = c->migrate ? MAX_CPUS : 0;
 	pid_t pids[MAX_CPUS * 2 + 1] = { };
+	const int nr_pids = ARRAY_SIZE(pids);
 	pid_t parent = getpid();
 	int ready[2], i, status;
 	bool failed = false;
@@ -683,7 +684,7 @@ static void run_case(const struct drop_case *c)
 		pid = waitpid(-1, &status, 0);
 		if (pid < 0)
 			ksft_exit_fail_perror("waitpid");
-		for (i = 0; i < ARRAY_SIZE(pids); i++) {
+		for (i = 0; i < nr_pids; i++) {
 			if (pids[i] != pid)
 				continue;
 			pids[i] = 0;
@@ -697,7 +698,7 @@ static void run_case(const struct drop_case *c)
 	}
 
 	/* All that is left, and as a subreaper also what the dropper left. */
-	for (i = 0; i < ARRAY_SIZE(pids); i++) {
+	for (i = 0; i < nr_pids; i++) {
 		if (pids[i])
 			kill(pids[i], SIGKILL);
 	}
@@ -812,7 +813,7 @@ static bool is_wanted(const struct drop_case *c)
 
 static void usage(int code)
 {
-	int i;
+	unsigned int i;
 
 	printf("Usage: ioperm_drop_race [--wakes N] [--seed N] [--case NAME]\n"
 	       "  --wakes N    wakes of each observer in each case, by default\n"
@@ -873,10 +874,10 @@ static void parse_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	unsigned int planned = 0;
 	const char *reason;
 	cpu_set_t allowed;
-	int i;
+	int planned = 0;
+	unsigned int i;
 
 	parse_options(argc, argv);
 	for (i = 0; i < ARRAY_SIZE(drop_cases); i++)

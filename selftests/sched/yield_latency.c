@@ -1,0 +1,1099 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What sched_yield() is worth to those who use it, and what it costs others.
+ *
+ * switch-*	N processes or threads on one CPU do nothing but yield: the time
+ *		of a switch
+ * polite-*	a worker computes for some time, yields, and so on, beside hogs:
+ *		its share of the CPU, how long a call takes, and how many calls
+ *		let nobody else run
+ * lock-*	more threads than CPUs contend for a lock and yield until they
+ *		get it: acquisitions, waits, yields per acquisition
+ * wake-*	yield, then sleep for 1 ms beside hogs: how late the wake-up is
+ * storm-*	yield for a while, then spin as long, beside a hog: the longest
+ *		wait of each of the two
+ *
+ * It measures and reports. No figure makes it fail: that depends on the
+ * machine, and comparing is up to the caller. A case fails when a task died,
+ * hung or ran on another CPU than it should. Whatever is missing to run a case
+ * makes it a skip that says so; a run of nothing but skips exits with
+ * KSFT_SKIP.
+ *
+ * With --features the scheduler's feature bits for yields are off (old), on
+ * (new), or each case runs with either (both). They are restored at the end,
+ * also when the program is killed.
+ */
+#include <fnmatch.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include "kselftest.h"
+#include "yield_helpers.h"
+
+#define MAX_TASKS	64
+#define MAX_HOGS	3
+#define MAX_SAMPLES	200000
+#define WATCHDOG	30
+#define MAX_ROUNDS	10000000
+
+enum kind {
+	SWITCH_PROC,
+	SWITCH_THREAD,
+	POLITE,
+	LOCK,
+	WAKE,
+	STORM,
+};
+
+static const char * const kind_names[] = {
+	[SWITCH_PROC]	= "switch",
+	[SWITCH_THREAD]	= "switch",
+	[POLITE]	= "polite",
+	[LOCK]		= "lock",
+	[WAKE]		= "wake",
+	[STORM]		= "storm",
+};
+
+/**
+ * struct yield_case - one thing to measure
+ * @name:	how it is reported; tools rely on it
+ * @kind:	what is measured
+ * @tasks:	switch: how many; lock: threads per CPU
+ * @work:	polite: microseconds between two yields
+ * @slice:	microseconds, 0 for the default
+ * @hogs:	how many tasks use the CPU beside it
+ * @weight:	how many times as long as others it takes
+ */
+struct yield_case {
+	const char *name;
+	enum kind kind;
+	int tasks;
+	int work;
+	int slice;
+	int hogs;
+	int weight;
+};
+
+#define PROCESSES(nr) \
+	{ .name = "switch-proc-" #nr, .kind = SWITCH_PROC, .tasks = nr }
+#define THREADS(nr) \
+	{ .name = "switch-thread-" #nr, .kind = SWITCH_THREAD, .tasks = nr }
+#define POLITE(_work, _label, _slice, _hogs, _weight) \
+	{ .name = "polite-" #_work "us-slice-" _label "-hogs-" #_hogs, \
+	  .kind = POLITE, .work = _work, .slice = _slice, .hogs = _hogs, \
+	  .weight = _weight }
+
+static const struct yield_case cases[] = {
+	PROCESSES(2),
+	PROCESSES(4),
+	PROCESSES(8),
+	PROCESSES(10),
+	PROCESSES(20),
+	PROCESSES(40),
+	THREADS(2),
+	THREADS(4),
+	THREADS(8),
+	THREADS(10),
+	THREADS(20),
+	THREADS(40),
+
+	POLITE(20, "default", 0, 1, 1),
+	POLITE(20, "default", 0, 3, 1),
+	POLITE(20, "2.8ms", 2800, 1, 1),
+	POLITE(20, "2.8ms", 2800, 3, 1),
+	POLITE(20, "20ms", 20000, 1, 1),
+	POLITE(20, "20ms", 20000, 3, 1),
+	POLITE(20, "100ms", 100000, 1, 1),
+	POLITE(20, "100ms", 100000, 3, 1),
+	POLITE(100, "default", 0, 1, 1),
+	POLITE(100, "default", 0, 3, 1),
+	POLITE(100, "2.8ms", 2800, 1, 6),
+	POLITE(100, "2.8ms", 2800, 3, 6),
+	POLITE(100, "20ms", 20000, 1, 1),
+	POLITE(100, "20ms", 20000, 3, 1),
+	POLITE(100, "100ms", 100000, 1, 6),
+	POLITE(100, "100ms", 100000, 3, 6),
+	POLITE(500, "default", 0, 1, 1),
+	POLITE(500, "default", 0, 3, 1),
+	POLITE(500, "2.8ms", 2800, 1, 1),
+	POLITE(500, "2.8ms", 2800, 3, 1),
+	POLITE(500, "20ms", 20000, 1, 1),
+	POLITE(500, "20ms", 20000, 3, 1),
+	POLITE(500, "100ms", 100000, 1, 1),
+	POLITE(500, "100ms", 100000, 3, 1),
+
+	{ .name = "lock-2x", .kind = LOCK, .tasks = 2, .weight = 1 },
+	{ .name = "lock-4x", .kind = LOCK, .tasks = 4, .weight = 1 },
+
+	{ .name = "wake-hogs-1", .kind = WAKE, .hogs = 1, .weight = 2 },
+	{ .name = "wake-hogs-3", .kind = WAKE, .hogs = 3, .weight = 2 },
+
+	{ .name = "storm-slice-default", .kind = STORM, .hogs = 1,
+	  .weight = 3 },
+	{ .name = "storm-slice-100ms", .kind = STORM, .slice = 100000,
+	  .hogs = 1, .weight = 3 },
+};
+
+enum verdict {
+	RUNNING,
+	OK,
+	SKIP,
+	FAIL,
+};
+
+static const char * const verdict_names[] = {
+	[OK]	= "ok",
+	[SKIP]	= "skip",
+	[FAIL]	= "fail",
+};
+
+enum features {
+	AS_IS,
+	OLD,
+	NEW,
+	BOTH,
+};
+
+static const char * const feature_names[] = {
+	[AS_IS]	= "as-is",
+	[OLD]	= "old",
+	[NEW]	= "new",
+	[BOTH]	= "both",
+};
+
+#define MAX_FIGURES	10
+
+struct figure {
+	const char *name;
+	double value;
+};
+
+struct result {
+	const struct yield_case *c;
+	enum features features;
+	enum verdict verdict;
+	char reason[200];
+	struct figure figure[MAX_FIGURES];
+	int figures;
+};
+
+/**
+ * struct shared - what the tasks of a case and the main program share
+ * @barrier:	all tasks of a case start at once
+ * @verdict:	the worst of what they say
+ * @reason:	for @verdict
+ * @start:	when each task began, in ns
+ * @end:	when it was done
+ * @calls:	its yields
+ * @switches:	how often it was switched away from
+ * @longest:	its longest wait in ns
+ * @samples:	how many of @sample are used
+ */
+struct shared {
+	pthread_barrier_t barrier;
+	enum verdict verdict;
+	char reason[200];
+	long long start[MAX_TASKS], end[MAX_TASKS];
+	long long calls[MAX_TASKS], switches[MAX_TASKS];
+	long long longest[MAX_TASKS];
+	long long elapsed, used, hogs_used;
+	long long stuck, longest_stuck;
+	long long samples;
+	int lock;
+	bool stop;
+};
+
+static struct result results[2 * ARRAY_SIZE(cases)];
+static bool selected[ARRAY_SIZE(cases)];
+static struct shared *sh;
+static unsigned int *sample;
+
+static unsigned long rounds = 20000;
+static double seconds = 0.3;
+static enum features features = AS_IS;
+static const char *json_path;
+static int cpu = -1;
+static unsigned long loops_per_ms;
+static char skip_rest[100];
+
+static __printf(2, 3) void report(enum verdict verdict, const char *fmt, ...)
+{
+	va_list args;
+
+	if (verdict <= sh->verdict)
+		return;
+	va_start(args, fmt);
+	vsnprintf(sh->reason, sizeof(sh->reason), fmt, args);
+	va_end(args);
+	sh->verdict = verdict;
+}
+
+static long count_switches(int who)
+{
+	struct rusage usage;
+
+	getrusage(who, &usage);
+
+	return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+/* CPU time of a process in ns, 0 when it is gone. */
+static long long cpu_time(pid_t pid)
+{
+	struct timespec ts;
+	clockid_t id;
+
+	if (clock_getcpuclockid(pid, &id) || clock_gettime(id, &ts))
+		return 0;
+
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+static void work_loops(unsigned long loops)
+{
+	while (loops--)
+		asm volatile ("" : : : "memory");
+}
+
+/* The shortest of some runs: what is longer was interrupted. */
+static void calibrate(void)
+{
+	const unsigned long loops = 100000;
+	long long best = LLONG_MAX, start;
+	int i;
+
+	for (i = 0; i < 10; i++) {
+		start = now_ns();
+		work_loops(loops);
+		start = now_ns() - start;
+		if (start > 0 && start < best)
+			best = start;
+	}
+	loops_per_ms = (double)loops * NSEC_PER_MSEC / best;
+}
+
+/* Longer waits than 4 s count as 4 s. */
+static void add_sample(long long ns)
+{
+	if (sh->samples == MAX_SAMPLES)
+		return;
+	if (ns > UINT_MAX)
+		ns = UINT_MAX;
+	sample[sh->samples++] = ns > 0 ? ns : 0;
+}
+
+static void check_cpu(void)
+{
+	int now = sched_getcpu();
+
+	if (now != cpu)
+		report(FAIL, "ran on CPU %d instead of %d", now, cpu);
+}
+
+static long long case_ns(const struct yield_case *c)
+{
+	return seconds * c->weight * NSEC_PER_SEC;
+}
+
+/* Tells whether the caller is such as the case wants it. */
+static bool become_fair(const struct yield_case *c)
+{
+	if (!set_fair(SCHED_OTHER, 0, c->slice * NSEC_PER_USEC))
+		return true;
+	report(errno == EPERM ? SKIP : FAIL, "sched_setattr: %s",
+	       strerror(errno));
+
+	return false;
+}
+
+static void yield_share(const struct yield_case *c, int me)
+{
+	long switches;
+	int who = c->kind == SWITCH_PROC ? RUSAGE_SELF : RUSAGE_THREAD;
+	unsigned long i;
+
+	pthread_barrier_wait(&sh->barrier);
+	switches = count_switches(who);
+	sh->start[me] = now_ns();
+	for (i = 0; i < rounds / c->tasks; i++)
+		sched_yield();
+	sh->end[me] = now_ns();
+	sh->switches[me] = count_switches(who) - switches;
+	sh->calls[me] = i;
+}
+
+static const struct yield_case *thread_case;
+
+static void *yield_thread(void *arg)
+{
+	yield_share(thread_case, (long)arg);
+
+	return NULL;
+}
+
+static __noreturn void run_threads(const struct yield_case *c)
+{
+	pthread_t thread[MAX_TASKS];
+	long i;
+
+	thread_case = c;
+	for (i = 0; i < c->tasks; i++) {
+		if (pthread_create(&thread[i], NULL, yield_thread, (void *)i)) {
+			report(FAIL, "pthread_create: %s", strerror(errno));
+			_exit(1);
+		}
+	}
+	for (i = 0; i < c->tasks; i++)
+		pthread_join(thread[i], NULL);
+	_exit(0);
+}
+
+struct shares {
+	long long time, own, hogs;
+};
+
+static void read_shares(struct shares *s, const pid_t *hog, int hogs)
+{
+	int i;
+
+	s->hogs = 0;
+	for (i = 0; i < hogs; i++)
+		s->hogs += cpu_time(hog[i]);
+	s->own = cpu_time(0);
+	s->time = now_ns();
+}
+
+static void run_polite(const struct yield_case *c, const pid_t *hog)
+{
+	unsigned long loops = c->work * loops_per_ms / 1000;
+	long long start, end, until = LLONG_MAX, run = 0;
+	struct shares before, after;
+	long switches, now;
+	int warmup = 3;
+
+	do {
+		if (!--warmup) {
+			read_shares(&before, hog, c->hogs);
+			until = before.time + case_ns(c);
+		}
+		work_loops(loops);
+
+		switches = count_switches(RUSAGE_SELF);
+		start = now_ns();
+		sched_yield();
+		end = now_ns();
+		now = count_switches(RUSAGE_SELF);
+		if (warmup > 0)
+			continue;
+
+		add_sample(end - start);
+		sh->calls[0]++;
+		run = now == switches ? run + 1 : 0;
+		if (run)
+			sh->stuck++;
+		if (run > sh->longest_stuck)
+			sh->longest_stuck = run;
+	} while (warmup > 0 || end < until);
+
+	read_shares(&after, hog, c->hogs);
+	sh->elapsed = after.time - before.time;
+	sh->used = after.own - before.own;
+	sh->hogs_used = after.hogs - before.hogs;
+	check_cpu();
+}
+
+static void run_wake(const struct yield_case *c)
+{
+	long long until = now_ns() + case_ns(c), due;
+	struct timespec ts;
+
+	do {
+		sched_yield();
+		due = now_ns() + NSEC_PER_MSEC;
+		ts.tv_sec = due / NSEC_PER_SEC;
+		ts.tv_nsec = due % NSEC_PER_SEC;
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+		add_sample(now_ns() - due);
+	} while (due < until);
+	check_cpu();
+}
+
+/* Any gap in what a task sees of the clock is a wait. */
+static void watch_clock(long long until, bool yields, long long *longest)
+{
+	long long now, last = now_ns();
+
+	do {
+		if (yields)
+			sched_yield();
+		now = now_ns();
+		if (now - last > *longest)
+			*longest = now - last;
+		last = now;
+	} while (now < until);
+}
+
+static void run_storm(const struct yield_case *c)
+{
+	long long start = now_ns();
+
+	watch_clock(start + case_ns(c) / 2, true, &sh->longest[0]);
+	watch_clock(start + case_ns(c), false, &sh->longest[0]);
+	check_cpu();
+}
+
+static __noreturn void run_hog(const struct yield_case *c)
+{
+	if (c->kind == STORM)
+		watch_clock(LLONG_MAX, false, &sh->longest[1]);
+	for (;;)
+		asm volatile ("" : : : "memory");
+}
+
+/* Some hundred nanoseconds each with the lock and without it. */
+static void *lock_thread(void *arg)
+{
+	unsigned long loops = loops_per_ms / 1000;
+	long me = (long)arg;
+	long long start, wait;
+	int expected;
+
+	pthread_barrier_wait(&sh->barrier);
+	while (!__atomic_load_n(&sh->stop, __ATOMIC_RELAXED)) {
+		start = now_ns();
+		for (;;) {
+			expected = 0;
+			if (__atomic_compare_exchange_n(&sh->lock, &expected, 1,
+							false, __ATOMIC_ACQUIRE,
+							__ATOMIC_RELAXED))
+				break;
+			sched_yield();
+			sh->calls[me]++;
+		}
+		wait = now_ns() - start;
+		/* The lock protects the samples as well. */
+		add_sample(wait);
+		sh->switches[0]++;
+		work_loops(loops);
+		__atomic_store_n(&sh->lock, 0, __ATOMIC_RELEASE);
+		work_loops(loops);
+	}
+
+	return NULL;
+}
+
+static int lock_threads(const struct yield_case *c)
+{
+	static cpu_set_t mask[YIELD_MAX_CPUS / CPU_SETSIZE];
+	int nr;
+
+	if (sched_getaffinity(0, sizeof(mask), mask))
+		return c->tasks;
+	nr = c->tasks * CPU_COUNT_S(sizeof(mask), mask);
+
+	return nr < MAX_TASKS ? nr : MAX_TASKS;
+}
+
+static void run_lock(const struct yield_case *c)
+{
+	const struct timespec ts = {
+		.tv_sec = case_ns(c) / NSEC_PER_SEC,
+		.tv_nsec = case_ns(c) % NSEC_PER_SEC,
+	};
+	int nr = lock_threads(c);
+	pthread_t thread[MAX_TASKS];
+	long long start;
+	long i;
+
+	for (i = 0; i < nr; i++) {
+		if (pthread_create(&thread[i], NULL, lock_thread, (void *)i)) {
+			report(FAIL, "pthread_create: %s", strerror(errno));
+			return;
+		}
+	}
+	pthread_barrier_wait(&sh->barrier);
+	start = now_ns();
+	nanosleep(&ts, NULL);
+	__atomic_store_n(&sh->stop, true, __ATOMIC_RELAXED);
+	for (i = 0; i < nr; i++)
+		pthread_join(thread[i], NULL);
+	sh->elapsed = now_ns() - start;
+}
+
+/* One task of a case, forked; hogs first, so that they are known to it. */
+static __noreturn void run_task(const struct yield_case *c, int me,
+				const pid_t *hog)
+{
+	alarm(WATCHDOG + 10 * seconds * c->weight);
+	if (c->kind != LOCK && !pin_to(cpu)) {
+		report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
+		       strerror(errno));
+		_exit(1);
+	}
+	if (!become_fair(c))
+		_exit(1);
+
+	switch (c->kind) {
+	case SWITCH_PROC:
+		yield_share(c, me);
+		check_cpu();
+		break;
+	case SWITCH_THREAD:
+		run_threads(c);
+		break;
+	case POLITE:
+		run_polite(c, hog);
+		break;
+	case LOCK:
+		run_lock(c);
+		break;
+	case WAKE:
+		run_wake(c);
+		break;
+	case STORM:
+		run_storm(c);
+		break;
+	}
+	_exit(0);
+}
+
+static int compare(const void *a, const void *b)
+{
+	unsigned int x = *(const unsigned int *)a;
+	unsigned int y = *(const unsigned int *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void add_figure(struct result *res, const char *name, double value)
+{
+	res->figure[res->figures].name = name;
+	res->figure[res->figures++].value = value;
+}
+
+/* Number ceil(p * n / 100) of n sorted values, counted from one. */
+static void add_percentiles(struct result *res)
+{
+	long long n = sh->samples;
+
+	if (!n)
+		return;
+	qsort(sample, n, sizeof(*sample), compare);
+	add_figure(res, "p50", sample[(50 * n + 99) / 100 - 1]);
+	add_figure(res, "p99", sample[(99 * n + 99) / 100 - 1]);
+	add_figure(res, "max", sample[n - 1]);
+}
+
+static void summarize(const struct yield_case *c, struct result *res)
+{
+	long long start = LLONG_MAX, end = 0, calls = 0, switches = 0;
+	int i;
+
+	for (i = 0; i < MAX_TASKS; i++) {
+		calls += sh->calls[i];
+		switches += sh->switches[i];
+		if (sh->end[i] && sh->start[i] < start)
+			start = sh->start[i];
+		if (sh->end[i] > end)
+			end = sh->end[i];
+	}
+
+	switch (c->kind) {
+	case SWITCH_PROC:
+	case SWITCH_THREAD:
+		add_figure(res, "calls", calls);
+		add_figure(res, "switches", switches);
+		add_figure(res, "ns_per_call", (double)(end - start) / calls);
+		if (switches)
+			add_figure(res, "ns_per_switch",
+				   (double)(end - start) / switches);
+		break;
+	case POLITE:
+		add_figure(res, "calls", calls);
+		add_figure(res, "share", 100.0 * sh->used / sh->elapsed);
+		add_figure(res, "hogs_share",
+			   100.0 * sh->hogs_used / sh->elapsed);
+		add_percentiles(res);
+		add_figure(res, "stuck", sh->stuck);
+		add_figure(res, "longest_stuck", sh->longest_stuck);
+		break;
+	case LOCK:
+		add_figure(res, "acquisitions_per_s", (double)switches *
+			   NSEC_PER_SEC / sh->elapsed);
+		add_figure(res, "yields_per_acquisition",
+			   switches ? (double)calls / switches : 0);
+		add_percentiles(res);
+		break;
+	case WAKE:
+		add_figure(res, "wakes", sh->samples);
+		add_percentiles(res);
+		break;
+	case STORM:
+		add_figure(res, "longest_wait_yielder", sh->longest[0]);
+		add_figure(res, "longest_wait_hog", sh->longest[1]);
+		break;
+	}
+}
+
+static int barrier_size(const struct yield_case *c)
+{
+	if (c->kind == LOCK)
+		return lock_threads(c) + 1;
+
+	return c->tasks ? c->tasks : 1;
+}
+
+static void run_case(const struct yield_case *c, struct result *res)
+{
+	pid_t task[MAX_TASKS], hog[MAX_HOGS];
+	pthread_barrierattr_t attr;
+	int nr = c->kind == SWITCH_PROC ? c->tasks : 1;
+	int status, i;
+
+	res->c = c;
+	if (skip_rest[0]) {
+		res->verdict = SKIP;
+		snprintf(res->reason, sizeof(res->reason), "%s", skip_rest);
+		return;
+	}
+
+	memset(sh, 0, sizeof(*sh));
+	pthread_barrierattr_init(&attr);
+	pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(&sh->barrier, &attr, barrier_size(c));
+
+	for (i = 0; i < c->hogs; i++) {
+		hog[i] = fork_bound();
+		if (!hog[i]) {
+			if (!pin_to(cpu) || !become_fair(c))
+				_exit(1);
+			run_hog(c);
+		}
+		if (hog[i] < 0)
+			report(FAIL, "fork: %s", strerror(errno));
+	}
+	for (i = 0; i < nr; i++) {
+		task[i] = fork_bound();
+		if (!task[i])
+			run_task(c, i, hog);
+		if (task[i] < 0)
+			report(FAIL, "fork: %s", strerror(errno));
+	}
+
+	for (i = 0; i < nr; i++) {
+		if (task[i] <= 0 || waitpid(task[i], &status, 0) != task[i])
+			continue;
+		if (WIFSIGNALED(status))
+			report(FAIL, "a task was killed by signal %d (%s)",
+			       WTERMSIG(status), strsignal(WTERMSIG(status)));
+		else if (WEXITSTATUS(status))
+			report(FAIL, "a task gave up");
+	}
+	for (i = 0; i < c->hogs; i++)
+		end_child(hog[i]);
+
+	res->verdict = sh->verdict ? sh->verdict : OK;
+	snprintf(res->reason, sizeof(res->reason), "%s", sh->reason);
+	if (res->verdict == OK)
+		summarize(c, res);
+}
+
+static void print_result(const struct result *res)
+{
+	char name[128], text[512] = "";
+	size_t len = 0;
+	int i;
+
+	snprintf(name, sizeof(name), "%s%s%s", res->c->name,
+		 res->features == AS_IS ? "" : " ",
+		 res->features == AS_IS ? "" : feature_names[res->features]);
+	for (i = 0; i < res->figures; i++)
+		len += snprintf(text + len, sizeof(text) - len, " %s %.10g",
+				res->figure[i].name, res->figure[i].value);
+
+	switch (res->verdict) {
+	case OK:
+		ksft_print_msg("%s:%s\n", name, text);
+		ksft_test_result_pass("%s\n", name);
+		break;
+	case SKIP:
+		ksft_test_result_code(KSFT_SKIP, name, "%s", res->reason);
+		break;
+	default:
+		ksft_print_msg("%s: %s\n", name, res->reason);
+		ksft_test_result_fail("%s\n", name);
+		break;
+	}
+}
+
+static void json_string(FILE *file, const char *s)
+{
+	putc('"', file);
+	for (; *s; s++) {
+		unsigned char ch = *s;
+
+		if (ch == '"' || ch == '\\')
+			fprintf(file, "\\%c", ch);
+		else if (ch < 0x20 || ch >= 0x7f)
+			fprintf(file, "\\u%04x", ch);
+		else
+			putc(ch, file);
+	}
+	putc('"', file);
+}
+
+static void json_result(FILE *file, const struct result *res)
+{
+	int i;
+
+	fprintf(file, "    {\"name\": \"%s\", \"kind\": \"%s\", ",
+		res->c->name, kind_names[res->c->kind]);
+	fprintf(file, "\"features\": \"%s\", \"status\": \"%s\", ",
+		feature_names[res->features], verdict_names[res->verdict]);
+	fprintf(file, "\"reason\": ");
+	if (res->verdict == OK)
+		fprintf(file, "null");
+	else
+		json_string(file, res->reason);
+	fprintf(file, ", \"tasks\": %d, \"work_us\": %d, \"slice_us\": %d, \"hogs\": %d",
+		res->c->tasks, res->c->work, res->c->slice, res->c->hogs);
+	for (i = 0; i < res->figures; i++)
+		fprintf(file, ", \"%s\": %.10g", res->figure[i].name,
+			res->figure[i].value);
+	fprintf(file, "}");
+}
+
+static void json_all(FILE *file, unsigned int nr)
+{
+	struct utsname uts = {};
+	unsigned int i;
+
+	uname(&uts);
+	fprintf(file, "{\n  \"benchmark\": \"yield_latency\",\n  \"version\": 1,\n");
+	fprintf(file, "  \"unit\": \"ns\",\n  \"bits\": %zu,\n  \"kernel\": ",
+		sizeof(long) * 8);
+	json_string(file, uts.release);
+	fprintf(file, ",\n  \"cpu\": %d,\n  \"tick_ns\": %lld,\n", cpu,
+		tick_ns());
+	fprintf(file, "  \"rounds\": %lu,\n  \"seconds\": %g,\n", rounds,
+		seconds);
+	fprintf(file, "  \"features\": {");
+	for (i = 0; i < NR_YIELD_FEATURES; i++) {
+		int state = feature_get(yield_features[i]);
+
+		fprintf(file, "%s\"%s\": %s", i ? ", " : "", yield_features[i],
+			state < 0 ? "null" : state ? "true" : "false");
+	}
+	fprintf(file, "},\n  \"cases\": [\n");
+	for (i = 0; i < nr; i++) {
+		if (i)
+			fprintf(file, ",\n");
+		json_result(file, &results[i]);
+	}
+	fprintf(file, "\n  ]\n}\n");
+}
+
+/* Beside the final name, so that the rename() stays in one file system. */
+static FILE *json_open(char *name, size_t size)
+{
+	FILE *file;
+	int fd;
+
+	snprintf(name, size, "%s.XXXXXX", json_path);
+	fd = mkstemp(name);
+	if (fd < 0)
+		return NULL;
+	fchmod(fd, 0644);
+	file = fdopen(fd, "w");
+	if (!file) {
+		close(fd);
+		unlink(name);
+	}
+
+	return file;
+}
+
+static bool json_write(unsigned int nr)
+{
+	char name[PATH_MAX];
+	bool good;
+	FILE *file;
+
+	file = json_open(name, sizeof(name));
+	if (!file) {
+		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
+		return false;
+	}
+	json_all(file, nr);
+	good = !ferror(file);
+	good = !fclose(file) && good && !rename(name, json_path);
+	if (!good) {
+		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
+		unlink(name);
+	}
+
+	return good;
+}
+
+/* Find out before the measurement, not after it. */
+static bool json_possible(void)
+{
+	char name[PATH_MAX];
+	struct stat st;
+	FILE *file;
+
+	if (!lstat(json_path, &st) && !S_ISREG(st.st_mode)) {
+		fprintf(stderr, "%s: not a regular file\n", json_path);
+		return false;
+	}
+	file = json_open(name, sizeof(name));
+	if (!file) {
+		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
+		return false;
+	}
+	fclose(file);
+	unlink(name);
+
+	return true;
+}
+
+static void usage(const char *name)
+{
+	printf("Usage: %s [OPTION]...\n"
+	       "Measure what sched_yield() does to those who call it and to others.\n\n"
+	       "  --rounds N      yields of each switch-* case, 100 to %d (default %lu)\n"
+	       "  --seconds S     how long the shortest of the other cases takes,\n"
+	       "                  0.01 to 1000 (default %g); some take up to 6 times that\n"
+	       "  --cpu N         the CPU (default: first of the affinity mask)\n"
+	       "  --case NAME     only this case; repeatable, * ? [] match\n"
+	       "  --features WHAT old, new or both: the scheduler's bits YIELD_TICK and\n"
+	       "                  YIELD_HANDOVER off, on, or each case both ways (default:\n"
+	       "                  as they are)\n"
+	       "  --json FILE     write the results to FILE as well\n"
+	       "  --list          print the names of the cases and exit\n"
+	       "  --help          print this and exit\n\n"
+	       "Times are in ns, shares in percent. KSFT_MACHINE_SLOW=yes in the\n"
+	       "environment divides both defaults by four.\n\n"
+	       "Exit status: %d measured, perhaps with some cases skipped; %d a case\n"
+	       "failed or a wrong option; %d all cases were skipped.\n",
+	       name, MAX_ROUNDS, rounds, seconds, KSFT_PASS, KSFT_FAIL,
+	       KSFT_SKIP);
+}
+
+static __noreturn __printf(1, 2) void usage_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+
+	/* Not the usual 2, which a test runner reads as an expected failure. */
+	exit(KSFT_FAIL);
+}
+
+static double parse_number(const char *option, const char *text, double min,
+			   double max)
+{
+	double value;
+	char *end;
+
+	errno = 0;
+	value = strtod(text, &end);
+	if (*text < '0' || *text > '9' || *end || errno || !(value >= min) ||
+	    !(value <= max))
+		usage_error("--%s %s: not a number from %g to %g", option, text,
+			    min, max);
+
+	return value;
+}
+
+static void select_cases(const char *pattern)
+{
+	bool found = false;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		if (!fnmatch(pattern, cases[i].name, 0)) {
+			selected[i] = true;
+			found = true;
+		}
+	}
+
+	if (!found)
+		usage_error("--case %s: no such case, see --list", pattern);
+}
+
+static void parse_features(const char *text)
+{
+	for (features = OLD; features <= BOTH; features++) {
+		if (!strcmp(text, feature_names[features]))
+			return;
+	}
+	usage_error("--features %s: not old, new or both", text);
+}
+
+static void parse_options(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "rounds", required_argument, NULL, 'r' },
+		{ "seconds", required_argument, NULL, 's' },
+		{ "cpu", required_argument, NULL, 'c' },
+		{ "case", required_argument, NULL, 'n' },
+		{ "features", required_argument, NULL, 'f' },
+		{ "json", required_argument, NULL, 'j' },
+		{ "list", no_argument, NULL, 'l' },
+		{ "help", no_argument, NULL, 'h' },
+		{}
+	};
+	const char *slow = getenv("KSFT_MACHINE_SLOW");
+	bool any = false, list = false;
+	unsigned int i;
+	int opt;
+
+	if (slow && !strcmp(slow, "yes")) {
+		rounds /= 4;
+		seconds /= 4;
+	}
+
+	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (opt) {
+		case 'r':
+			rounds = parse_number("rounds", optarg, 100, MAX_ROUNDS);
+			break;
+		case 's':
+			seconds = parse_number("seconds", optarg, 0.01, 1000);
+			break;
+		case 'c':
+			cpu = parse_number("cpu", optarg, 0, YIELD_MAX_CPUS - 1);
+			break;
+		case 'n':
+			select_cases(optarg);
+			any = true;
+			break;
+		case 'f':
+			parse_features(optarg);
+			break;
+		case 'j':
+			json_path = optarg;
+			break;
+		case 'l':
+			list = true;
+			break;
+		case 'h':
+			usage(argv[0]);
+			exit(KSFT_PASS);
+		default:
+			exit(KSFT_FAIL);
+		}
+	}
+	if (optind < argc)
+		usage_error("%s: unexpected argument, see --help", argv[optind]);
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		selected[i] = selected[i] || !any;
+		if (list && selected[i])
+			puts(cases[i].name);
+	}
+	if (list)
+		exit(KSFT_PASS);
+}
+
+static void *map_shared(size_t size)
+{
+	void *mem;
+
+	mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		   MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (mem == MAP_FAILED)
+		ksft_exit_fail_perror("mmap");
+
+	return mem;
+}
+
+static void prepare(void)
+{
+	const char *reason;
+
+	if (cpu < 0)
+		cpu = first_cpu();
+	if (!tick_ns())
+		snprintf(skip_rest, sizeof(skip_rest), "no coarse clock");
+	if (features == AS_IS)
+		return;
+
+	reason = bits_init();
+	if (reason)
+		snprintf(skip_rest, sizeof(skip_rest), "%s", reason);
+}
+
+/* One case with the bits as they are, or with one or both settings. */
+static unsigned int run_with_features(const struct yield_case *c,
+				      unsigned int nr)
+{
+	static const enum features all[] = { AS_IS, OLD, NEW };
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(all); i++) {
+		struct result *res = &results[nr];
+
+		if (features == BOTH ? all[i] == AS_IS : all[i] != features)
+			continue;
+		res->features = all[i];
+		if (all[i] != AS_IS && !skip_rest[0] &&
+		    set_bits(all[i] == NEW, all[i] == NEW))
+			snprintf(skip_rest, sizeof(skip_rest),
+				 "the scheduler features cannot be set");
+		run_case(c, res);
+		print_result(res);
+		nr++;
+	}
+
+	return nr;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int i, plan = 0, nr = 0;
+
+	parse_options(argc, argv);
+	if (json_path && !json_possible())
+		exit(KSFT_FAIL);
+
+	signal(SIGCHLD, SIG_DFL);
+	signal(SIGALRM, SIG_DFL);
+	prepare();
+	calibrate();
+
+	ksft_print_header();
+	for (i = 0; i < ARRAY_SIZE(cases); i++)
+		plan += selected[i];
+	if (features == BOTH)
+		plan *= 2;
+	ksft_set_plan(plan);
+
+	sh = map_shared(sizeof(*sh));
+	sample = map_shared(MAX_SAMPLES * sizeof(*sample));
+	ksft_print_msg("CPU %d, tick %lld ns, %lu rounds, %g seconds\n", cpu,
+		       tick_ns(), rounds, seconds);
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		if (selected[i])
+			nr = run_with_features(&cases[i], nr);
+	}
+
+	if (json_path && !json_write(nr))
+		exit(KSFT_FAIL);
+
+	/* ksft_finished() takes a run of nothing but skips for a pass. */
+	if ((unsigned int)ksft_get_xskip_cnt() == plan) {
+		ksft_print_cnts();
+		exit(KSFT_SKIP);
+	}
+
+	ksft_finished();
+}
