@@ -386,6 +386,8 @@ def compare_selftests(tally, trees, kvm):
                        f"see {log}")
         elif after == "pass":
             tally.ok(title + (" (new)" if before is None else ""))
+        elif before is None and after == "skip":
+            tally.skip(title, f"new, and skips itself; see {log}")
         elif before is None:
             tally.fail(title, f"new, and {after} on the series; see {log}")
         else:
@@ -412,6 +414,7 @@ def group_kernels(tally):
     compare_selftests(tally, trees, kvm)
     check_latency(tally, trees)
     check_race(tally, trees)
+    check_yield(tally, trees)
     tally.run("coccinelle: only ioport.c looks into an I/O bitmap",
               check_accessor, trees)
 
@@ -591,6 +594,63 @@ def group_prefixes(tally):
     get_base()
     apply_series()
     check_prefixes(tally)
+
+
+def check_yield(tally, trees):
+    """The tests of sched_yield() pass, and fail with its features off.
+
+    In a guest whose clock counts instructions: a host that takes the CPU away
+    in mid-call would otherwise make them skip what it spoilt.
+    """
+    folder = "tools/testing/selftests/sched"
+    programs = ("yield_charge", "yield_handover")
+    output = BUILD / "bench"
+    output.mkdir(parents=True, exist_ok=True)
+    for name in programs:
+        (output / name).unlink(missing_ok=True)
+    try:
+        run_logged(["make", "-C", str(trees["series"] / folder),
+                    f"OUTPUT={output}",
+                    *(str(output / name) for name in programs)],
+                   LOGS / "build-yield.log", env=make_environment(),
+                   what="building selftests/sched")
+        with stage("running the tests of sched_yield() on series"):
+            result = boot(
+                trees["series"],
+                "; ".join([*(f"echo '## {name}'; {output}/{name}"
+                             for name in programs),
+                           "echo '## control'", "export YIELD_BITS=off",
+                           f"{output}/yield_charge -f charge -v nice_0 "
+                           "-t one_hog"]),
+                cpus=1, icount="wait-idle", timeout=900, name="yield-tests")
+    except Fail as failure:
+        tally.fail("selftests/sched", failure)
+        return
+    log = LOGS / "yield-tests.ktap"
+    write_atomically(log, result.output)
+    parts = dict(part.split("\n", 1) for part in
+                 result.output.split("## ")[1:] if "\n" in part)
+    for name in programs:
+        rows = re.findall(r"^(ok|not ok) \d+ (\S+)(.*)$",
+                          parts.get(name, ""), re.M)
+        plan = re.search(r"^1\.\.(\d+)$", parts.get(name, ""), re.M)
+        if not plan or len(rows) != int(plan.group(1)):
+            tally.fail(f"selftests/sched: {name}", f"{len(rows)} of its cases "
+                       f"ran; see {shown_path(log)}")
+        for verdict, case, rest in rows:
+            title = f"selftests/sched: {name}: {case}"
+            if "# SKIP" in rest:
+                tally.skip(title, rest.split("# SKIP")[1].strip())
+            elif verdict == "ok":
+                tally.ok(title)
+            else:
+                tally.fail(title, f"see {shown_path(log)}")
+    title = "selftests/sched: yield_charge fails with the features off"
+    if re.search(r"^not ok \d+ charge\.nice_0\.one_hog",
+                 parts.get("control", ""), re.M):
+        tally.ok(title)
+    else:
+        tally.fail(title, f"it does not; see {shown_path(log)}")
 
 
 GROUPS = {"scripts": group_scripts, "series": group_series,

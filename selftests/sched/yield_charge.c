@@ -337,6 +337,9 @@ struct rule {
 	long long nice_0;
 };
 
+/* The average was read before the call: by less a task may not be eligible */
+#define UNSURE		1000
+
 static long long smaller(long long a, long long b)
 {
 	return a < b ? a : b;
@@ -347,7 +350,7 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 		  const struct rule *rule, struct tally *tally, char *why,
 		  size_t size)
 {
-	long long used, charge, left, low, high, slack;
+	long long used, charge, left, lag, low, high, slack;
 
 	used = weigh(after->account.exec - before->account.exec,
 		     before->weight, rule->nice_0);
@@ -374,15 +377,15 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 	}
 	slack = high / 50 + 100;
 
+	lag = before->average - before->account.vruntime - used;
 	if (charge >= low - slack && charge <= high + slack) {
-		if (before->average - before->account.vruntime > used)
+		if (lag > 0)
 			tally->sure++;
 		else
 			tally->other++;
 		return true;
 	}
-	if (before->average - before->account.vruntime <= used &&
-	    llabs(charge) <= slack) {
+	if (lag <= UNSURE && llabs(charge) <= slack) {
 		tally->free++;
 		return true;
 	}
