@@ -217,7 +217,9 @@ def plot(report, path):
         share.set_title(f"{PLOTTED_WORK} us of work between yields, {hogs} "
                         + ("hog" if hogs == 1 else "hogs"), fontsize=10)
         share.set_ylim(bottom=0)
-        times.set_yscale("log")
+        # matplotlib refuses a logarithmic axis for nothing.
+        if any(len(line.get_xdata()) for line in times.get_lines()):
+            times.set_yscale("log")
         times.set_xlabel("slice of all tasks")
         times.set_xticks(range(len(order)), [SLICES[one] for one in order])
         for one in (share, times):

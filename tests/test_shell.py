@@ -30,7 +30,7 @@ class Arguments(Case):
         # What bench.py does not know goes to the program that it runs.
         for job in set(JOBS) - {"bench.py"}:
             with self.subTest(job):
-                more = {"guest.py": ["true"],
+                more = {"guest.py": ["true"], "yieldbench.py": ["none.json"],
                         "tinyguest.py": ["--image", "none", "true"]
                         }.get(job, [])
                 run = self.run_script(job, "--no-such-option", *more)

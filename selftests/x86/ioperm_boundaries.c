@@ -30,10 +30,10 @@
  *
  * Without privileges everything is skipped that enables a port.
  */
-#include <limits.h>
-
 #include "kselftest_harness.h"
 #include "ioport_helper.h"
+
+#include <limits.h>
 
 #define WHY_LEN		128
 
