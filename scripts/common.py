@@ -124,6 +124,29 @@ def tail(log, lines=20):
         "\n".join("    | " + row for row in [r for r in rows if r][-lines:])
 
 
+def hold_signals():
+    """Keep back the signals that interrupt; returns what lets them in again.
+
+    A signal that arrives while a process is being started would leave that
+    process behind, because nobody knows it yet.
+    """
+    pending, handlers = [], {}
+
+    def release():
+        for sig, handler in handlers.items():
+            signal.signal(sig, handler)
+        if pending:
+            raise KeyboardInterrupt
+
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        handler = signal.getsignal(sig)
+        # Neither the default, which ends this process, nor ignored.
+        if callable(handler):
+            handlers[sig] = handler
+            signal.signal(sig, lambda number, _: pending.append(number))
+    return release
+
+
 def run_logged(command, log, timeout=None, cwd=None, env=None, check=True,
                what=None, progress=None):
     """Run a long command with its output in a log and a sign of life.
@@ -141,11 +164,17 @@ def run_logged(command, log, timeout=None, cwd=None, env=None, check=True,
     tty = sys.stdout.isatty()
     status = 0
     with open(log, "wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL, cwd=cwd, env=env,
-            start_new_session=True)
+        release = hold_signals()
         try:
+            process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, cwd=cwd, env=env,
+                start_new_session=True)
+        except BaseException:
+            release()
+            raise
+        try:
+            release()
             while True:
                 try:
                     status = process.wait(timeout=1)

@@ -188,6 +188,28 @@ class RunMain(Case):
             "status": process.returncode, "err": err, "out": ""}))
         self.assertGone(record)
 
+    def test_a_signal_while_a_job_is_being_started(self):
+        record = self.temp / "early"
+        run = self.run_python(
+            "import os, signal, subprocess, time\n"
+            "import common\n"
+            "start = subprocess.Popen\n"
+            "def signalled(*args, **more):\n"
+            "    process = start(*args, **more)\n"
+            f"    while not os.path.exists('{record}'):\n"
+            "        time.sleep(0.01)\n"
+            "    os.kill(os.getpid(), signal.SIGTERM)\n"
+            "    time.sleep(0.1)\n"
+            "    return process\n"
+            "def main():\n"
+            "    common.subprocess.Popen = signalled\n"
+            f"    common.run_logged(['sh', '-c', 'echo $$ >{record}.part; "
+            f"mv {record}.part {record}; exec sleep 60'],"
+            f" '{self.temp}/log')\n"
+            "common.run_main(main)\n")
+        self.assertInterrupted(run)
+        self.assertGone(record)
+
     def test_a_build_folder_of_another_user_is_one_error(self):
         self.build.mkdir()
         ksrc = make_kernel(self.temp / "linux")
