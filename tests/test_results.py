@@ -71,6 +71,30 @@ def report(base, series):
     return {"unit": "instructions", "accel": "tcg", "sides": sides}
 
 
+class Splat(Case):
+    """check_splat(): the kernel's own reports, and only those."""
+
+    def console(self, text):
+        write(self.temp, {"console": text})
+        return self.temp / "console"
+
+    def test_reports_of_the_kernel(self):
+        for line in ("[    1.2] WARNING: kernel/sched/fair.c:1 at x, CPU#0",
+                     "WARNING: possible circular locking dependency detected",
+                     "[    3.4] BUG: KASAN: slab-out-of-bounds in x",
+                     "[    5.6] UBSAN: array-index-out-of-bounds in x",
+                     "[    7.8]  Call Trace:"):
+            with self.subTest(line):
+                with self.assertRaises(Fail) as caught:
+                    check.check_splat(self.console(f"[ 0.1] a\n{line}\nb\n"))
+                self.assertIn(line.strip(), str(caught.exception))
+
+    def test_what_virtme_ng_misses_is_no_report(self):
+        check.check_splat(self.console(
+            "[    0.9] virtme-ng-init: WARNING: failed to run: "
+            '"systemd-tmpfiles" (error: No such file)\n'))
+
+
 class KunitResults(unittest.TestCase):
     """kunit_results(): a suite that did not run is not one that passed."""
 
