@@ -88,7 +88,7 @@ def make_repo():
     """Create the bare repository that all work trees hang on."""
     if (REPO / "HEAD").exists():
         return
-    need_space(BUILD, 12, "the base, two kernels and their tests")
+    need_space(BUILD, 9, "the base, two kernels and their tests")
     partial = BUILD / "linux.git.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
