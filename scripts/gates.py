@@ -49,7 +49,7 @@ COCCI_SECONDS = 300
 KERNEL_RULES = ("misc/minmax.cocci",)
 # The programs that more kernels and each prefix run, and arguments that keep
 # them short. All others run as they are.
-TESTS = ("ioperm*", "iopl*")
+TESTS = ("iop*",)
 ARGUMENTS = {"ioperm_latency": ["--rounds", "50", "--warmup", "5"],
              "ioperm_drop_race": ["--wakes", "500"]}
 # Without what the kernel's own W=1 leaves out: handlers of one kind have one
