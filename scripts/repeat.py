@@ -29,7 +29,8 @@ from common import (BUILD, CONFIGS, LOGS, RESULTS, Fail, build_lock,
 from gates import build_image, command_of, test_sources
 from guest import boot, choose_kvm
 from kernel import build_kernel
-from mutants import compiler, digest, source_key, test_key
+from mutants import (compiler, digest, parse_ktap, source_key,
+                     test_key)
 from objects import PLACE, build_programs, gate_tree
 
 REPORT = RESULTS / "repeat.json"
@@ -83,24 +84,16 @@ ROWS = {
 def read_cases(text):
     """Read the KTAP output of a program (str).
 
-    Returns {case: "pass"|"fail"|"skip"}, in order.  Raises Fail when its
-    plan promises other than what came.
+    Returns {case: "pass"|"fail"|"skip"}.  Raises Fail when its plan promises
+    other than what came.
     """
     plan = re.search(r"^1\.\.(\d+)(.*)$", text, re.M)
     if not plan:
         raise Fail("it printed no plan")
-    cases = {}
-    for verdict, number, rest in re.findall(
-            r"^(ok|not ok) (\d+)(.*)$", text, re.M):
-        name, _, directive = rest.strip().removeprefix("- ").partition(" # ")
-        if directive.upper().startswith("SKIP"):
-            verdict = "skip"
-        # A harness may give several variants of a case one name.
-        if name in cases:
-            name = f"{name} ({number})"
-        cases[name] = {"ok": "pass", "not ok": "fail"}.get(verdict, verdict)
-    if len(cases) != int(plan.group(1)):
-        raise Fail(f"{len(cases)} of its {plan.group(1)} cases reported")
+    cases = parse_ktap(text)
+    results = len(re.findall(r"^(?:not )?ok \d+\b", text, re.M))
+    if results != int(plan.group(1)):
+        raise Fail(f"{results} of its {plan.group(1)} cases reported")
     if not cases:
         if "SKIP" not in plan.group(2).upper():
             raise Fail("it has no case")

@@ -32,8 +32,13 @@ class ReadCases(unittest.TestCase):
         self.assertEqual(repeat.read_cases("1..1\nnot ok 1 a\n"),
                          {"a": "fail"})
 
-    def test_two_of_one_name_are_two(self):
-        self.assertEqual(len(repeat.read_cases("1..2\nok 1 a\nok 2 a\n")), 2)
+    def test_two_of_one_name_pass_only_together(self):
+        self.assertEqual(repeat.read_cases("1..2\nok 1 a\nnot ok 2 a\n"),
+                         {"a": "fail"})
+
+    def test_a_skip_that_names_its_case_last(self):
+        self.assertEqual(repeat.read_cases("1..1\nok 1 # SKIP a: no root\n"),
+                         {"a": "skip"})
 
     def test_all_skipped_at_once(self):
         self.assertEqual(repeat.read_cases("1..0 # SKIP not root\n"),
