@@ -14,6 +14,7 @@ import bench
 import check
 import memory
 import stress
+import throughput
 from common import Fail
 from kernel import missing_settings
 import yieldbench
@@ -462,6 +463,83 @@ class YieldTables(Case):
         self.assertNotIn("processes", run.out)
         run = self.run_script("yieldbench.py", self.temp / "without.json")
         self.assertRefused(run, "has no figures of yield_latency")
+
+
+HACKBENCH = """\
+Running in process mode with 2 groups using 40 file descriptors each (== 80 \
+tasks)
+Each sender will pass 100 messages of 100 bytes
+Time: 0.800
+"""
+STRESS_NG = """\
+stress-ng: info:  [9] dispatching hogs: 2 sockpair
+stress-ng: metrc: [9] stressor       bogo ops real time  usr time  sys time\
+   bogo ops/s     bogo ops/s
+stress-ng: metrc: [9]                           (secs)    (secs)    (secs)\
+   (real time) (usr+sys time)
+stress-ng: metrc: [9] sockpair         120396      1.19      0.17      0.93\
+    101183.81      109546.71
+stress-ng: metrc: [9] miscellaneous metrics:
+stress-ng: metrc: [9] sockpair             743.90 MB written per sec \
+(geometic mean of 1 instances)
+stress-ng: info:  [9] successful run completed in 1.19s
+"""
+
+
+class Throughput(Case):
+    """throughput.py: what hackbench and stress-ng print, and the table."""
+
+    def report(self, series=99000.0):
+        """Return a report (dict) with one workload."""
+        return {"benchmark": "throughput", "version": 1, "repeats": 3,
+                "sides": {side: {"throughput": {"hackbench-pipes": values}}
+                          for side, values in (
+                              ("base", [100000.0, 101000.0, 90000.0]),
+                              ("series", [series] * 3))}}
+
+    def test_the_figures(self):
+        self.assertEqual(throughput.figure(HACKBENCH), 100000)
+        self.assertEqual(throughput.figure(STRESS_NG), 101183.81)
+        self.assertEqual(
+            throughput.figures(f"## a\n{HACKBENCH}## b\n{STRESS_NG}"
+                               f"## a\n{HACKBENCH}"),
+            {"a": [100000, 100000], "b": [101183.81]})
+
+    def test_what_failed_is_named(self):
+        for text, why in (("", "no figure"), ("Time: 1.0\nstatus: 3", "3"),
+                          (HACKBENCH + "status: 1\n", "status: 1")):
+            with self.subTest(text), self.assertRaisesRegex(
+                    Fail, f"^pipes failed: .*{why}"):
+                throughput.figures(f"## pipes\n{text}")
+
+    def test_every_workload_runs_as_often_as_asked(self):
+        text = throughput.script(["hackbench-pipes", "stress-ng-wait"], 3)
+        self.assertEqual(text.count("## hackbench-pipes"), 3)
+        self.assertEqual(text.count("--wait 2"), 3)
+
+    def test_the_table_has_medians(self):
+        rows = throughput.tables(self.report())
+        self.assertEqual(
+            rows[-1], "| hackbench-pipes | messages/s | 100000 (11.0 %) "
+            "| 99000 (0.0 %) | 0.990 |")
+
+    def test_a_result_is_shown_and_judged(self):
+        write(self.temp, {"good.json": json.dumps(self.report()),
+                          "bad.json": "{}"})
+        good = self.temp / "good.json"
+        self.assertDone(self.run_script("throughput.py", "--show", good),
+                        "0.990")
+        run = self.run_script("throughput.py", "--show", good, "--at-least",
+                              "0.995")
+        self.assertRefused(run, "less than 0.995", "hackbench-pipes 0.990")
+        run = self.run_script("throughput.py", "--show",
+                              self.temp / "bad.json")
+        self.assertRefused(run, "is not a result of 'make throughput'")
+
+    def test_no_run_is_refused(self):
+        run = self.run_script("throughput.py", "--repeats", "0")
+        self.assertEqual(run.status, 2, run)
+        self.assertIn("--repeats takes 1 or more", run.err)
 
 
 class WantedSelftests(Case):
