@@ -357,7 +357,8 @@ def yield_case(name, kind, features="as-is", **figures):
             "status": "ok" if figures else "skip",
             "reason": None if figures else "no such feature",
             "tasks": 2 if kind == "switch" else 0, "work_us": work,
-            "slice_us": 100000 if "100ms" in name else 0,
+            "slice_us": 100000 if "100ms" in name else
+            2800 if "2.8ms" in name else 0,
             "hogs": int(name[-1]) if kind == "polite" else 0, **figures}
 
 
@@ -373,8 +374,9 @@ def yield_report(switch=(1000, 1010, 1020), share=(0.12, 0.13, 8.2)):
             sides[side].append(yield_case(
                 name, kind, features, **({} if missing else figures)))
         add("switch-proc-2", "switch", switch[number] is None,
-            ns_per_call=switch[number])
-        add("switch-thread-2", "switch", ns_per_call=900)
+            p50=switch[number])
+        add("switch-thread-2", "switch", p50=900)
+        add("switch-proc-2-slice-2.8ms", "switch", p50=1100)
         add(POLITE, "polite", share[number] is None, share=share[number],
             calls=200, p50=99900000.0, p99=1e8, stuck=3)
         add("lock-2x", "lock", acquisitions_per_s=5000.4,
@@ -395,6 +397,8 @@ class YieldTables(Case):
         self.assertIn("| 2 processes | 1000 | 1010 | 1020 | 1.01 | 1.02 |",
                       rows)
         self.assertIn("| 2 threads | 900 | 900 | 900 | 1.00 | 1.00 |", rows)
+        self.assertIn("| 2 processes, slices 2.8 ms | 1100 | 1100 | 1100 "
+                      "| 1.00 | 1.00 |", rows)
 
     def test_a_skipped_case_is_a_dash(self):
         rows = yieldbench.tables(yield_report(switch=(None, 1010, 1020)))
