@@ -28,7 +28,7 @@ SLICES = {0: "default", 2800: "2.8 ms", 20000: "20 ms", 100000: "100 ms"}
 PLOTTED_WORK = 100
 # Longer than by default, so that also the median of calls which take 300 ms
 # settles.
-DURATION = ("--seconds", "0.5", "--calls", "25")
+DURATION = ("--seconds", "0.3", "--calls", "9", "--storm", "2")
 
 
 def available(tree):
