@@ -105,6 +105,20 @@ def ratio(case, other, figure):
     return f"{case[figure] / other[figure]:.2f}"
 
 
+def median(case):
+    """Format the p50 of a polite worker's calls (dict or None) in ms.
+
+    Where the calls are of two kinds, about as many of each, it would be one
+    of the two by chance: then both are shown.
+    """
+    if not case or case.get("p50") is None:
+        return "-"
+    low, high = (case.get(name, case["p50"]) / 1e6 for name in ("p40", "p60"))
+    if high - low > max(0.05, 0.05 * high):
+        return f"{low:.2f} or {high:.2f}"
+    return cell(case, "p50", 1e6, 2)
+
+
 def fair_limit(case, tick):
     """The share in percent that a polite worker's task can have at best.
 
@@ -133,8 +147,8 @@ def polite_rows(report, found):
             f"| {SLICES.get(case['slice_us'], case['slice_us'])} "
             f"| {case['hogs']} | {fair_limit(case, tick):.1f} % "
             + "".join(f"| {cell(side, 'share', 1, 2)} % " for side in sides)
-            + "".join(f"| {cell(side, figure, 1e6, 2)} "
-                      for figure in ("p50", "p99") for side in sides)
+            + "".join(f"| {median(side)} " for side in sides)
+            + "".join(f"| {cell(side, 'p99', 1e6, 2)} " for side in sides)
             + "".join(f"| {text} " for text in stuck) + "|")
     return rows
 

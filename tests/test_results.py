@@ -412,6 +412,16 @@ class YieldTables(Case):
             "| 99.90 | 99.90 | 99.90 | 100.00 | 100.00 | 100.00 "
             "| 2 % | 2 % | 2 % |")
 
+    def test_a_median_between_two_kinds_of_calls(self):
+        for p40, p60, text in ((1e3, 20.01e6, "0.00 or 20.01"),
+                               (9.98e6, 9.99e6, "9.99"),
+                               (1e3, 2e3, "9.99")):
+            with self.subTest(text):
+                self.assertEqual(yieldbench.median(
+                    {"p50": 9.99e6, "p40": p40, "p60": p60}), text)
+        self.assertEqual(yieldbench.median({"p50": 1.5e6}), "1.50")
+        self.assertEqual(yieldbench.median(None), "-")
+
     def test_the_fair_limit(self):
         limit = yieldbench.fair_limit
         self.assertAlmostEqual(limit({"work_us": 100, "hogs": 3}, 1000000),
