@@ -186,8 +186,10 @@ def tables(report):
                "ms", 1e6, 1),
               ("storm", "longest_wait_hog", "longest wait of the hog, ms",
                1e6, 1)]
+    seconds = report["sides"]["series"].get("storm_seconds")
     rows += ["", "Locks that yield, a task that yields and sleeps, a task "
-             "that yields and then spins:", "",
+             f"that yields {f'for {seconds:g} s ' if seconds else ''}and then "
+             "spins:", "",
              "| case | figure | base | off | on |", "|---|---|---:|---:|---:|"]
     for kind, figure, text, scale, digits in others:
         for name, _ in names(report, kind):
