@@ -108,15 +108,22 @@ def ratio(case, other, figure):
 def median(case):
     """Format the p50 of a polite worker's calls (dict or None) in ms.
 
-    Where the calls are of two kinds, about as many of each, it would be one
-    of the two by chance: then both are shown.
+    Long calls end at a tick, give or take what the worker did in its own:
+    they have no digits below a millisecond that repeat.  Where the calls are
+    of two kinds, about as many of each, it would be one of the two by chance:
+    then both are shown.
     """
     if not case or case.get("p50") is None:
         return "-"
-    low, high = (case.get(name, case["p50"]) / 1e6 for name in ("p40", "p60"))
+
+    def text(value):
+        return f"{value:.0f}" if value >= 10 else f"{value:.2f}"
+
+    low, middle, high = (case.get(name, case["p50"]) / 1e6
+                         for name in ("p40", "p50", "p60"))
     if high - low > max(0.05, 0.05 * high):
-        return f"{low:.2f} or {high:.2f}"
-    return cell(case, "p50", 1e6, 2)
+        return f"{text(low)} or {text(high)}"
+    return text(middle)
 
 
 def fair_limit(case, tick):

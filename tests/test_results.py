@@ -409,11 +409,11 @@ class YieldTables(Case):
                 if row.startswith("| 100 us"))
         self.assertEqual(
             row, "| 100 us | 100 ms | 1 | 8.3 % | 0.12 % | 0.13 % | 8.20 % "
-            "| 99.90 | 99.90 | 99.90 | 100.00 | 100.00 | 100.00 "
+            "| 100 | 100 | 100 | 100.00 | 100.00 | 100.00 "
             "| 2 % | 2 % | 2 % |")
 
     def test_a_median_between_two_kinds_of_calls(self):
-        for p40, p60, text in ((1e3, 20.01e6, "0.00 or 20.01"),
+        for p40, p60, text in ((1e3, 20.01e6, "0.00 or 20"),
                                (9.98e6, 9.99e6, "9.99"),
                                (1e3, 2e3, "9.99")):
             with self.subTest(text):
