@@ -26,10 +26,10 @@ GUEST_SECONDS = 1800
 PACKAGES = {"hackbench": "rt-tests", "stress-ng": "stress-ng"}
 # What hackbench does: groups of 20 senders and 20 receivers, each sender
 # sends so many messages to each receiver.
-GROUPS, LOOPS, PAIRS = 2, 100, 20 * 20
+GROUPS, LOOPS, PAIRS = 2, 200, 20 * 20
 HACKBENCH = f"hackbench -g {GROUPS} -l {LOOPS}"
 STRESS = ("stress-ng --no-rand-seed --temp-path /tmp "
-          "--metrics-brief --timeout 2s")
+          "--metrics-brief --timeout 1s")
 # Name of a workload: command, what its figure counts.
 WORKLOADS = {
     "hackbench-sockets": (HACKBENCH, "messages/s"),

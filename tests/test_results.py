@@ -482,8 +482,8 @@ class YieldTables(Case):
 HACKBENCH = """\
 Running in process mode with 2 groups using 40 file descriptors each (== 80 \
 tasks)
-Each sender will pass 100 messages of 100 bytes
-Time: 0.800
+Each sender will pass 200 messages of 100 bytes
+Time: 1.600
 """
 STRESS_NG = """\
 stress-ng: info:  [9] dispatching hogs: 2 sockpair
