@@ -28,8 +28,8 @@ SLICES = {0: "default", 2800: "2.8 ms", 20000: "20 ms", 100000: "100 ms"}
 PLOTTED_WORK = 100
 # Longer than by default, so that also the median of calls which take 300 ms
 # settles.
-# Until it is calibrated the guest has another clock, which costs some
-# instructions more.
+# The guest takes another clock some time after boot, when it has calibrated
+# it: not in the middle of a run.
 CLOCK = ("while grep -q early /sys/devices/system/clocksource/clocksource0/"
          "current_clocksource; do sleep 0.2; done;")
 DURATION = ("--seconds", "0.3", "--calls", "9", "--storm", "2")
