@@ -16,7 +16,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat throughput
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -52,6 +52,10 @@ check-all: ## check, check-debug, gates and bisect-check: hours
 stress: deps ## random I/O permissions on that kernel, SECONDS=600 CPUS=2
 	@$(PYTHON) scripts/stress.py --seconds $(or $(SECONDS),600) \
 		--cpus $(or $(CPUS),2)
+
+throughput: ## hackbench and stress-ng on base and series
+	@scripts/deps --with throughput
+	@$(PYTHON) scripts/throughput.py
 
 mutants: deps ## plant each bug of mutants/ and see that its test finds it
 	@$(PYTHON) scripts/mutants.py

@@ -14,6 +14,7 @@ import bench
 import check
 import memory
 import stress
+import throughput
 from common import Fail
 from kernel import missing_settings
 import yieldbench
@@ -356,7 +357,8 @@ def yield_case(name, kind, features="as-is", **figures):
             "status": "ok" if figures else "skip",
             "reason": None if figures else "no such feature",
             "tasks": 2 if kind == "switch" else 0, "work_us": work,
-            "slice_us": 100000 if "100ms" in name else 0,
+            "slice_us": 100000 if "100ms" in name else
+            2800 if "2.8ms" in name else 0,
             "hogs": int(name[-1]) if kind == "polite" else 0, **figures}
 
 
@@ -372,8 +374,9 @@ def yield_report(switch=(1000, 1010, 1020), share=(0.12, 0.13, 8.2)):
             sides[side].append(yield_case(
                 name, kind, features, **({} if missing else figures)))
         add("switch-proc-2", "switch", switch[number] is None,
-            ns_per_call=switch[number])
-        add("switch-thread-2", "switch", ns_per_call=900)
+            p50=switch[number])
+        add("switch-thread-2", "switch", p50=900)
+        add("switch-proc-2-slice-2.8ms", "switch", p50=1100)
         add(POLITE, "polite", share[number] is None, share=share[number],
             calls=200, p50=99900000.0, p99=1e8, stuck=3)
         add("lock-2x", "lock", acquisitions_per_s=5000.4,
@@ -394,6 +397,8 @@ class YieldTables(Case):
         self.assertIn("| 2 processes | 1000 | 1010 | 1020 | 1.01 | 1.02 |",
                       rows)
         self.assertIn("| 2 threads | 900 | 900 | 900 | 1.00 | 1.00 |", rows)
+        self.assertIn("| 2 processes, slices 2.8 ms | 1100 | 1100 | 1100 "
+                      "| 1.00 | 1.00 |", rows)
 
     def test_a_skipped_case_is_a_dash(self):
         rows = yieldbench.tables(yield_report(switch=(None, 1010, 1020)))
@@ -404,8 +409,18 @@ class YieldTables(Case):
                 if row.startswith("| 100 us"))
         self.assertEqual(
             row, "| 100 us | 100 ms | 1 | 8.3 % | 0.12 % | 0.13 % | 8.20 % "
-            "| 99.90 | 99.90 | 99.90 | 100.00 | 100.00 | 100.00 "
+            "| 100 | 100 | 100 | 100.00 | 100.00 | 100.00 "
             "| 2 % | 2 % | 2 % |")
+
+    def test_a_median_between_two_kinds_of_calls(self):
+        for p40, p60, text in ((1e3, 20.01e6, "0.00 or 20"),
+                               (9.98e6, 9.99e6, "9.99"),
+                               (1e3, 2e3, "9.99")):
+            with self.subTest(text):
+                self.assertEqual(yieldbench.median(
+                    {"p50": 9.99e6, "p40": p40, "p60": p60}), text)
+        self.assertEqual(yieldbench.median({"p50": 1.5e6}), "1.50")
+        self.assertEqual(yieldbench.median(None), "-")
 
     def test_the_fair_limit(self):
         limit = yieldbench.fair_limit
@@ -462,6 +477,83 @@ class YieldTables(Case):
         self.assertNotIn("processes", run.out)
         run = self.run_script("yieldbench.py", self.temp / "without.json")
         self.assertRefused(run, "has no figures of yield_latency")
+
+
+HACKBENCH = """\
+Running in process mode with 2 groups using 40 file descriptors each (== 80 \
+tasks)
+Each sender will pass 200 messages of 100 bytes
+Time: 1.600
+"""
+STRESS_NG = """\
+stress-ng: info:  [9] dispatching hogs: 2 sockpair
+stress-ng: metrc: [9] stressor       bogo ops real time  usr time  sys time\
+   bogo ops/s     bogo ops/s
+stress-ng: metrc: [9]                           (secs)    (secs)    (secs)\
+   (real time) (usr+sys time)
+stress-ng: metrc: [9] sockpair         120396      1.19      0.17      0.93\
+    101183.81      109546.71
+stress-ng: metrc: [9] miscellaneous metrics:
+stress-ng: metrc: [9] sockpair             743.90 MB written per sec \
+(geometic mean of 1 instances)
+stress-ng: info:  [9] successful run completed in 1.19s
+"""
+
+
+class Throughput(Case):
+    """throughput.py: what hackbench and stress-ng print, and the table."""
+
+    def report(self, series=99000.0):
+        """Return a report (dict) with one workload."""
+        return {"benchmark": "throughput", "version": 1, "repeats": 3,
+                "sides": {side: {"throughput": {"hackbench-pipes": values}}
+                          for side, values in (
+                              ("base", [100000.0, 101000.0, 90000.0]),
+                              ("series", [series] * 3))}}
+
+    def test_the_figures(self):
+        self.assertEqual(throughput.figure(HACKBENCH), 100000)
+        self.assertEqual(throughput.figure(STRESS_NG), 101183.81)
+        self.assertEqual(
+            throughput.figures(f"## a\n{HACKBENCH}## b\n{STRESS_NG}"
+                               f"## a\n{HACKBENCH}"),
+            {"a": [100000, 100000], "b": [101183.81]})
+
+    def test_what_failed_is_named(self):
+        for text, why in (("", "no figure"), ("Time: 1.0\nstatus: 3", "3"),
+                          (HACKBENCH + "status: 1\n", "status: 1")):
+            with self.subTest(text), self.assertRaisesRegex(
+                    Fail, f"^pipes failed: .*{why}"):
+                throughput.figures(f"## pipes\n{text}")
+
+    def test_every_workload_runs_as_often_as_asked(self):
+        text = throughput.script(["hackbench-pipes", "stress-ng-wait"], 3)
+        self.assertEqual(text.count("## hackbench-pipes"), 3)
+        self.assertEqual(text.count("--wait 2"), 3)
+
+    def test_the_table_has_medians(self):
+        rows = throughput.tables(self.report())
+        self.assertEqual(
+            rows[-1], "| hackbench-pipes | messages/s | 100000 (11.0 %) "
+            "| 99000 (0.0 %) | 0.990 |")
+
+    def test_a_result_is_shown_and_judged(self):
+        write(self.temp, {"good.json": json.dumps(self.report()),
+                          "bad.json": "{}"})
+        good = self.temp / "good.json"
+        self.assertDone(self.run_script("throughput.py", "--show", good),
+                        "0.990")
+        run = self.run_script("throughput.py", "--show", good, "--at-least",
+                              "0.995")
+        self.assertRefused(run, "less than 0.995", "hackbench-pipes 0.990")
+        run = self.run_script("throughput.py", "--show",
+                              self.temp / "bad.json")
+        self.assertRefused(run, "is not a result of 'make throughput'")
+
+    def test_no_run_is_refused(self):
+        run = self.run_script("throughput.py", "--repeats", "0")
+        self.assertEqual(run.status, 2, run)
+        self.assertIn("--repeats takes 1 or more", run.err)
 
 
 class WantedSelftests(Case):

@@ -115,6 +115,19 @@ class Deps(Case):
         self.assertEqual(self.calls(), [
             "update", "install -y --no-install-recommends bc quilt"])
 
+    def test_more_packages_for_more_jobs(self):
+        for group, package in (("gates", "clang-19"),
+                               ("throughput", "stress-ng")):
+            with self.subTest(group):
+                run = self.run_script("deps", "--list", "--with", group)
+                self.assertDone(run)
+                self.assertIn(package, run.out.splitlines())
+                self.assertNotIn(
+                    package, self.run_script("deps", "--list").out)
+        run = self.run_script("deps", "--with", "nonsense")
+        self.assertEqual(run.status, 1, run)
+        self.assertIn("--with takes: gates, throughput", run.err)
+
     def test_a_failed_installation_shows_the_end_of_the_log(self):
         for step in ("update", "install"):
             with self.subTest(step):
