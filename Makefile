@@ -16,7 +16,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants
+.PHONY: help deps bench check check-debug unit tree export base kernels readme report clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -73,6 +73,9 @@ kernels: deps ## build the base and the series kernel
 
 readme: deps ## put the last result of 'make bench' into README.md
 	@$(PYTHON) scripts/readme.py
+
+report: ## results/report.md and .html: the literature's figures and today's
+	@python3 scripts/report.py
 
 rebase: deps ## try the series on the tree BASE=path, tell what fails where
 	@$(PYTHON) scripts/rebase.py
