@@ -80,10 +80,10 @@ study: deps ## the measurements of the literature on many kernels: hours
 	@$(PYTHON) scripts/study.py $(if $(ONLY),--only $(ONLY)) \
 		$(if $(REPEAT),--repeat $(REPEAT))
 
-measure: ## the same programs on the kernel that runs, without building one
+measure: ## the same programs on the kernel that runs; no kernel is built
 	@python3 scripts/measure.py $(if $(REPEAT),--repeat $(REPEAT))
 
-report: ## results/report.md and .html: the literature's figures and today's
+report: ## one page: the figures of the literature and today's
 	@python3 scripts/report.py
 
 rebase: deps ## try the series on the tree BASE=path, tell what fails where
