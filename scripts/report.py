@@ -410,9 +410,9 @@ def ratio_text(a, b):
     return f"{a / b:.2f}" if a is not None and b else "-"
 
 
-def comparison(page, samples, key, title):
-    """Add the table that compares base and series, worse ones first."""
-    rows = compare(samples, key)
+def comparison(page, samples, key, title, base="base", series="series"):
+    """Add the table that compares two columns, what is worse first."""
+    rows = compare(samples, key, base, series)
     if not rows:
         return rows
     order = {WORSE: 0, BETTER: 1, SAME: 2}
@@ -421,15 +421,16 @@ def comparison(page, samples, key, title):
     single = any(row["base_spread"] is None or row["series_spread"] is None
                  for row in rows)
     page.table(
-        ["case", "figure", "base", "series", "series / base",
-         "spread, base", "spread, series", "beyond the noise"],
+        ["case", "figure", COLUMNS[base], COLUMNS[series], "ratio",
+         "spread", "spread", "beyond the noise"],
         [[f"`{row['case']}`", row["unit"], plain(row["base"], row["scale"]),
           plain(row["series"], row["scale"]),
           "-" if row["ratio"] is None else f"{row['ratio']:.3f}",
           percent(row["base_spread"]), percent(row["series_spread"]),
           MARK[row["verdict"]]]
          for row in sorted(rows, key=lambda row: order[row["verdict"]])],
-        folded=f"{title}: base against series, {len(rows)} figures: "
+        folded=f"{title}: {COLUMNS[base]} against {COLUMNS[series]}, "
+        f"{len(rows)} figures: "
         f"{count[BETTER]} better, {count[WORSE]} worse, {count[SAME]} within "
         "the noise" + (f" (one run each; noise taken as "
                        f"{percent(ASSUMED[key[0]])})" if single else ""))
@@ -706,11 +707,27 @@ def interactive_section(page, samples):
     if not parts:
         no_result(page, "interactive_latency")
         return []
+    layouts_table(page, samples, parts)
     rows = []
     for part in parts:
         key = "interactive_latency", part
         columns = samples.columns(key)
         page.head(f"{part or 'interactive_latency'}", 3)
+        beside = [(case["task"], name) for name, case
+                  in samples.cases[key].items()
+                  if case.get("load") == "burn" and case.get("task")]
+        if beside:
+            page.picture(
+                f"report-interactive-{part or 'all'}",
+                svgplot.bar_chart(
+                    f"Beside four tasks that compute, as {part}: latency, "
+                    "p99", "measured task", "ms",
+                    [task for task, _ in beside],
+                    [(column, COLUMNS.get(column, column),
+                      [scaled(samples.median(key, column, name, "p99"), 1e6)
+                       for _, name in beside]) for column in columns],
+                    height=190, form=plain),
+                "bars: p99 of the latency of each task beside burn")
         page.table(
             ["case"] + [f"{COLUMNS.get(column, column)}: {text}"
                         for column in columns
@@ -725,6 +742,51 @@ def interactive_section(page, samples):
         rows += comparison(page, samples, key,
                            f"`interactive_latency`, {part}")
     return rows
+
+
+def layouts_table(page, samples, parts):
+    """Add what Table 1 of 2009 was about: who is grouped with whom."""
+    tasks = {}
+    for part in parts:
+        for name, case in samples.cases["interactive_latency", part].items():
+            tasks.setdefault((case.get("task"), case.get("load")),
+                             {})[part] = name
+    if len(parts) < 2:
+        return
+
+    def met(column, part, names):
+        return plain(samples.median(("interactive_latency", part), column,
+                                    names.get(part), "deadlines_met"))
+
+    page.text("Deadlines met in %, base / series. Task and load are threads "
+              "of one process (in 2009: in one shell), processes of two "
+              "sessions (two shells), or in one or two cgroups (group "
+              "scheduling):")
+    page.table(["task", "beside"] + parts,
+               [[str(task), str(load)]
+                + [f"{met('base', part, names)} / "
+                   f"{met('series', part, names)}" for part in parts]
+                for (task, load), names in tasks.items()])
+
+
+def configurations_section(page, samples):
+    """Server against soft real-time configuration."""
+    page.head("Server against soft real-time configuration")
+    page.text("`configs/study-server.config` (HZ=100, PREEMPT_LAZY) and "
+              "`configs/study-softrt.config` (HZ=1000, PREEMPT) say what the "
+              "options of 2009 are called today.")
+    there = [key for key in samples.values
+             if {"base_server", "base_softrt"} <= set(samples.columns(key))]
+    if not there:
+        page.text("**Today: no result.** `make study` measures it.")
+    for key in there:
+        title = f"`{key[0]}`" + (f", {key[1]}" if key[1] else "")
+        comparison(page, samples, key, title, "base_server", "base_softrt")
+        comparison(page, samples, key, title, "series_server",
+                   "series_softrt")
+    return [row for key in there for side in ("server", "softrt")
+            for row in compare(samples, key, f"base_{side}",
+                               f"series_{side}")]
 
 
 def hackbench_section(page, samples):
@@ -794,7 +856,8 @@ def build(samples):
     place = len(page.blocks)
     rows = []
     for section in (ports_section, yield_section, ping_section,
-                    interactive_section, hackbench_section):
+                    interactive_section, hackbench_section,
+                    configurations_section):
         rows += section(page, samples)
     page.head("What was measured")
     page.points(kernel_text(samples) or ["Nothing yet."])

@@ -172,6 +172,30 @@ class Pages(Case):
         self.assertIn("report-pi-ping-processes-met_percent.svg", text)
         self.assertNotIn("`reference`", text)
 
+    def test_interactive_tasks_in_all_layouts(self):
+        def latency(met):
+            return {"cases": [
+                {"name": f"video-{load}", "task": "video", "load": load,
+                 "status": "ok", "reason": None, "mean": 1e6, "sd": 1e5,
+                 "p99": 3e6, "max": 4e6, "desired_cpu": 100,
+                 "deadlines_met": met} for load in ("none", "burn")]}
+
+        self.bench()
+        self.report(**{
+            f"{part}{column}": cell("interactive_latency", column,
+                                    latency(met), 1, part)
+            for part, column, met in (
+                ("threads", "base", 50), ("threads", "series", 60),
+                ("cgroups", "base", 90), ("cgroups", "series", 91),
+                ("cgroups", "base_server", 70), ("cgroups", "base_softrt",
+                                                 80))})
+        text = self.text()
+        self.assertIn("| video | burn | 90 / 91 | 50 / 60 |", text)
+        self.assertIn("report-interactive-threads.svg", text)
+        self.assertIn("`interactive_latency`, cgroups: base, server against "
+                      "base, soft real-time, 10 figures", text)
+        self.assertIn("1 ± 0.1", text)
+
     def test_html_needs_no_other_file(self):
         self.bench()
         self.report()
