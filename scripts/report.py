@@ -33,6 +33,10 @@ COLUMNS = {
     "base_softrt": "base, soft real-time",
     "series_softrt": "series, soft real-time",
 }
+# The order of the parts of a benchmark.
+PARTS = ("threads", "processes", "cgroup", "cgroups", "batch")
+# How many rows the list of what is worse has at most.
+LISTED = 40
 # Which figures of a case are compared: name, unit, scale, whether more is
 # better.
 FIGURES = {
@@ -90,6 +94,7 @@ table {{ border-collapse: collapse; font-size: .9rem; margin: 1em 0; }}
 th, td {{ border: 1px solid #8886; padding: .25em .6em; text-align: right;
   font-variant-numeric: tabular-nums; }}
 th:first-child, td:first-child {{ text-align: left; white-space: nowrap; }}
+td:last-child {{ white-space: nowrap; }}
 td.worse {{ background: #f8514933; }}
 td.better {{ background: #2da44e33; }}
 figure {{ margin: 1.5em 0; }}
@@ -168,7 +173,10 @@ class Samples:
 
     def parts(self, benchmark):
         """Return the parts (list of str) of a benchmark that have figures."""
-        return [part for name, part in self.values if name == benchmark]
+        return sorted((part for name, part in self.values
+                       if name == benchmark),
+                      key=lambda part: (PARTS.index(part) if part in PARTS
+                                        else len(PARTS), part))
 
 
 def add_bench(samples, report, benchmarks):
@@ -738,7 +746,8 @@ def interactive_section(page, samples):
                 f"{plain(samples.median(key, column, case, 'sd'), 1e6)}",
                 plain(samples.median(key, column, case, "max"), 1e6),
                 plain(samples.median(key, column, case, "deadlines_met")))]
-             for case in samples.cases[key]])
+             for case in samples.cases[key]],
+            folded=f"all figures, {part}")
         rows += comparison(page, samples, key,
                            f"`interactive_latency`, {part}")
     return rows
@@ -904,7 +913,9 @@ def summary(page, samples, rows):
               plain(row["base"], row["scale"]),
               plain(row["series"], row["scale"]),
               "-" if row["ratio"] is None else f"{row['ratio']:.3f}",
-              percent(row["noise"])] for row in worse])
+              percent(row["noise"])] for row in worse[:LISTED]])
+        if len(worse) > LISTED:
+            page.text(f"and {len(worse) - LISTED} more, see below.")
 
 
 def write(page, place):

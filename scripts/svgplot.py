@@ -11,6 +11,8 @@ from html import escape
 
 WIDTH = 760
 FONT = 13
+# Of the values above bars.
+SMALL = 11
 # What a character of the font is wide at most, on average, in em.
 CHARACTER = 0.6
 LEFT, RIGHT, BOTTOM = 78, 16, 54
@@ -90,9 +92,11 @@ class Chart:
         self.height = self.bottom + BOTTOM
         self.y_axis()
 
-    def text(self, x, y, text, anchor="start", weight=None, opacity=None):
+    def text(self, x, y, text, anchor="start", weight=None, opacity=None,
+             size=None):
         """Write a text (str) at a place in pixels."""
         more = f' font-weight="{weight}"' if weight else ""
+        more += f' font-size="{size}"' if size else ""
         more += f' opacity="{opacity}"' if opacity else ""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor='
                           f'"{anchor}"{more}>{escape(text)}</text>')
@@ -253,7 +257,7 @@ def bar_chart(title, x_label, y_label, groups, bars, logarithmic=False,
                 f'height="{max(chart.bottom - y, 0.5):.1f}" '
                 f'fill="{colour(key, place)}"/>')
             text = form(value)
-            if width_of(text) <= wide + 4:
-                chart.text(x + wide / 2, y - 4, text, "middle")
+            if width_of(text) * SMALL / FONT <= wide + 0.5:
+                chart.text(x + wide / 2, y - 4, text, "middle", size=SMALL)
     chart.x_axis(places, x_label)
     return chart.svg()

@@ -190,7 +190,7 @@ class Pages(Case):
                 ("cgroups", "base_server", 70), ("cgroups", "base_softrt",
                                                  80))})
         text = self.text()
-        self.assertIn("| video | burn | 90 / 91 | 50 / 60 |", text)
+        self.assertIn("| video | burn | 50 / 60 | 90 / 91 |", text)
         self.assertIn("report-interactive-threads.svg", text)
         self.assertIn("`interactive_latency`, cgroups: base, server against "
                       "base, soft real-time, 10 figures", text)
