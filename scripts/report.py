@@ -3,14 +3,15 @@
 """Turn results into one page: results/report.md and results/report.html.
 
 Reads the result of 'make bench' in results/ and what 'make study' left in
-build/results/study, and puts the figures of the literature (data/) beside
-today's.  What is not there is said, not guessed.  The pictures are SVG texts
+build/results/study, or published in results/study, and puts the figures of
+the literature (data/) beside today's.  What is not there is said, not guessed.  The pictures are SVG texts
 that follow the reader's colour scheme; the HTML page needs no other file.
 """
 
 import argparse
 import json
 import re
+import shutil
 import statistics
 from html import escape
 from pathlib import Path
@@ -198,18 +199,27 @@ def read_json(path):
         raise Fail(f"{shown_path(path)} cannot be read: {failure}") from None
 
 
-def collect(bench, study):
+def read_cells(folders):
+    """Read the finished cells (list of dict) of folders (Paths).
+
+    Of cells with the same name that of the last folder counts.
+    """
+    found = {path.name: path for folder in folders
+             for path in sorted(folder.glob("*.json"))}
+    cells = [read_json(path) for path in found.values()]
+    return [cell for cell in cells if isinstance(cell, dict)
+            and "cell" in cell and cell.get("result")]
+
+
+def collect(bench, folders):
     """Read all results; returns Samples.
 
-    bench: Path of the result of 'make bench'.  study: Path of a folder.  A
-    benchmark is taken from the study when that has base and series of it.
+    bench: Path of the result of 'make bench'.  folders: Paths with what
+    'make study' wrote.  A benchmark is taken from the study when that has
+    base and series of it.
     """
     samples = Samples()
-    cells = []
-    if study.is_dir():
-        cells = [read_json(path) for path in sorted(study.glob("*.json"))]
-        cells = [cell for cell in cells if isinstance(cell, dict)
-                 and "cell" in cell and cell.get("result")]
+    cells = read_cells(folders)
     sides = {}
     for cell in cells:
         sides.setdefault(cell["benchmark"], set()).add(cell["column"])
@@ -918,6 +928,18 @@ def summary(page, samples, rows):
             page.text(f"and {len(worse) - LISTED} more, see below.")
 
 
+def publish(place):
+    """Copy the finished cells into results/study, to be committed."""
+    cells = sorted(STUDY.glob("*.json"))
+    if not cells:
+        raise Fail(f"there is no result in {shown_path(STUDY)} to publish: "
+                   "run 'make study' first")
+    place.mkdir(parents=True, exist_ok=True)
+    for path in cells:
+        shutil.copyfile(path, place / path.name)
+    say(f"{len(cells)} cells are in {shown_path(place)}")
+
+
 def write(page, place):
     """Write the page and its pictures into a folder (Path)."""
     place.mkdir(parents=True, exist_ok=True)
@@ -935,17 +957,23 @@ def main():
     parser.add_argument("--bench", type=Path, metavar="JSON",
                         help="result of 'make bench' (default: "
                              "results/bench.json)")
-    parser.add_argument("--study", type=Path, default=STUDY, metavar="DIR",
+    parser.add_argument("--study", type=Path, metavar="DIR",
                         help="results of 'make study' (default: "
-                             "build/results/study)")
+                             "results/study and build/results/study)")
+    parser.add_argument("--publish", action="store_true",
+                        help="first copy build/results/study to "
+                             "results/study, to be committed")
     parser.add_argument("--output", type=Path, default=PUBLISHED,
                         metavar="DIR", help="where the page goes (default: "
                         "results)")
     options = parser.parse_args()
     if options.bench and not options.bench.exists():
         raise Fail(f"there is no {options.bench}")
+    if options.publish:
+        publish(PUBLISHED / "study")
     samples = collect(options.bench or PUBLISHED / "bench.json",
-                      options.study)
+                      [options.study] if options.study else
+                      [PUBLISHED / "study", STUDY])
     page = build(samples)
     write(page, options.output)
     say(f"written: {shown_path(options.output / 'report.md')} and "

@@ -207,6 +207,21 @@ class Pages(Case):
             ElementTree.parse(path)
             self.assertIn(f"({path.name})", self.text())
 
+    def test_published_cells_give_way_to_ones_own(self):
+        write(self.temp / "a", {"x.json": cell("pi_ping", "base",
+                                               ping({1: 5}))})
+        write(self.temp / "b", {"x.json": cell("pi_ping", "base",
+                                               ping({1: 6}))})
+        cells = report.read_cells([self.temp / "a", self.temp / "b",
+                                   self.temp / "none"])
+        self.assertEqual([one["result"]["cases"][1]["met_percent"]
+                          for one in cells], [6])
+
+    def test_nothing_to_publish(self):
+        self.copy_repo()
+        self.assertRefused(self.run_script("report.py", "--publish"),
+                           "run 'make study' first")
+
     def test_without_any_result(self):
         write(self.temp, {"bench.json": "{}"})
         self.assertRefused(self.report(bad="{"), "bad.json")
