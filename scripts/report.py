@@ -4,8 +4,9 @@
 
 Reads the result of 'make bench' in results/ and what 'make study' left in
 build/results/study, or published in results/study, and puts the figures of
-the literature (data/) beside today's.  What is not there is said, not guessed.  The pictures are SVG texts
-that follow the reader's colour scheme; the HTML page needs no other file.
+the literature (data/) beside today's.  What is not there is said, not
+guessed.  The pictures are SVG texts that follow the reader's colour scheme;
+the HTML page needs no other file.
 """
 
 import argparse
