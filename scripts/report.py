@@ -699,8 +699,9 @@ def ping_section(page, samples):
                 ("p99", "latency, p99", "ms", True, None)):
             scale = 1e6 if figure == "p99" else 1
             lines = [(column, COLUMNS.get(column, column),
-                      [scaled(samples.median(key, column, name, figure),
-                              scale) for _, name in loads])
+                      [None if figure == "relative" and not load else
+                       scaled(samples.median(key, column, name, figure),
+                              scale) for load, name in loads])
                      for column in columns]
             if not any(value is not None for line in lines
                        for value in line[2]):
