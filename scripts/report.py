@@ -62,7 +62,7 @@ FIGURES = {
         ("max", "ms, max", 1e6, False),
         ("desired_cpu", "% of the desired CPU", 1, True),
         ("deadlines_met", "% of the deadlines met", 1, True)),
-    "hackbench": (("seconds", "s", 1, False),),
+    "hackbench": (("ms_per_loop", "ms per loop", 1, False),),
 }
 # A single run has no spread. What two runs of the same kernel were seen to
 # differ by: ioperm_latency's p50 counts instructions and repeats to the
@@ -813,8 +813,9 @@ def configurations_section(page, samples):
 def hackbench_section(page, samples):
     """hackbench: throughput of many tasks that send messages."""
     page.head("Hackbench")
-    page.text("Groups of tasks that send messages to each other; the time "
-              "until all is done, in s of guest time.")
+    page.text("Groups of 20 senders and 20 receivers, all on one CPU; the "
+              "guest time of a loop, in which each sender sends a message to "
+              "each receiver of its group.")
     parts = samples.parts("hackbench")
     if not parts:
         no_result(page, "hackbench")
@@ -832,10 +833,10 @@ def hackbench_section(page, samples):
                 "report-hackbench-" + re.sub(r"\W+", "-", f"{part} {kind}")
                 .strip("-"),
                 svgplot.line_chart(
-                    f"hackbench: {kind}", "groups", "s",
+                    f"hackbench: {kind}", "groups", "ms per loop",
                     [str(groups) for groups, _ in found],
                     [(column, COLUMNS.get(column, column),
-                      [samples.median(key, column, name, "seconds")
+                      [samples.median(key, column, name, "ms_per_loop")
                        for _, name in found])
                      for column in samples.columns(key)], height=190),
                 f"lines: time of hackbench, {kind}")

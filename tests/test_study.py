@@ -171,13 +171,14 @@ class Hackbench(unittest.TestCase):
     """What hackbench and perf print."""
 
     def test_both_forms_and_a_failure(self):
-        cases = [{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}]
+        cases = [{"name": name, "loops": 50} for name in "abcd"]
         found = study.hackbench_result(
             "case: a\nRunning in process mode with 2 groups\nTime: 0.125\n"
             "case: b\n1.5\ncase: c\nfork() (error: no memory)\n",
             cases)["cases"]
         self.assertEqual([case.get("seconds") for case in found],
                          [0.125, 1.5, None, None])
+        self.assertEqual(found[0]["ms_per_loop"], 2.5)
         self.assertEqual([case["status"] for case in found],
                          ["ok", "ok", "fail", "fail"])
         self.assertIn("no memory", found[2]["reason"])
