@@ -18,7 +18,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme study measure report clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants
+.PHONY: help deps bench check check-debug unit tree export base kernels readme study measure report clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -57,6 +57,9 @@ stress: deps ## random I/O permissions on that kernel, SECONDS=600 CPUS=2
 
 mutants: deps ## plant each bug of mutants/ and see that its test finds it
 	@$(PYTHON) scripts/mutants.py
+
+repeat: deps ## the tests of I/O ports on more kinds of guests, TIMES=10
+	@$(PYTHON) scripts/repeat.py --times $(or $(TIMES),10)
 
 unit: deps ## run only the tests of the scripts (no kernel build)
 	@$(PYTHON) scripts/check.py --only scripts

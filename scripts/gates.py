@@ -30,8 +30,9 @@ from common import (BUILD, LOGS, PATCHES, ROOT, Fail, build_lock, duration,
                     write_atomically)
 from export import COPIES, differences, write_export
 from guest import boot, choose_kvm
-from kernel import BUILD_TIMEOUT, compiled, make_environment
-from objects import (COMPILERS, MATRIX, PLACE, build_programs,
+from kernel import (BUILD_TIMEOUT, build_kernel, compiled,
+                    make_environment)
+from objects import (CLANG, COMPILERS, MATRIX, PLACE, build_programs,
                      check_prefix, check_programs, compare, compile_objects,
                      compiler_tools, configure, gate_tree, is_kernel,
                      new_warnings, object_make, objects_folder, planted,
@@ -49,7 +50,7 @@ COCCI_SECONDS = 300
 KERNEL_RULES = ("misc/minmax.cocci",)
 # The programs that more kernels and each prefix run, and arguments that keep
 # them short. All others run as they are.
-TESTS = ("ioperm*", "iopl*")
+TESTS = ("iop*",)
 ARGUMENTS = {"ioperm_latency": ["--rounds", "50", "--warmup", "5"],
              "ioperm_drop_race": ["--wakes", "500"]}
 # Without what the kernel's own W=1 leaves out: handlers of one kind have one
@@ -59,6 +60,11 @@ PROGRAM_FLAGS = ("-Wall", "-Wextra", "-Wno-unused-parameter")
 BOOTS = {"rt": "PREEMPT_RT", "lazy": "the least preemption"}
 BISECT = "kunit"
 KUNIT_SUITE = "x86_io_bitmap"
+# How the selftests are installed: what it is, the arguments of make, given a
+# folder for objects.  {0} is that folder, {1} the same seen from the tree.
+INSTALLS = {"in the tree": (), "O= absolute": ("O={0}",),
+            "O= relative": ("O={1}",),
+            "O= and clang": ("O={0}", f"LLVM=-{CLANG}")}
 # The configurations of --config; none for all.
 CHOSEN = []
 QUICK_TESTS = ("test_common", "test_gates", "test_results")
@@ -646,6 +652,70 @@ def group_preempt(tally):
                       f"gates-{name}")
 
 
+def slug(words):
+    """Return words (str) as a part of a file's name."""
+    return re.sub(r"\W+", "-", words).strip("-")
+
+
+def install(tree, what, arguments, targets):
+    """Install selftests with make kselftest-install; returns the folder.
+
+    Raises Fail when one that the Makefiles promise is not there.
+    """
+    name = slug(what)
+    objects, place = PLACE / f"obj/install-{name}", PLACE / "installed" / name
+    for folder in (objects, place):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    run_logged(["make", "-C", str(tree), f"-j{os.cpu_count()}",
+                *(word.format(objects, os.path.relpath(objects, tree))
+                  for word in arguments),
+                f"TARGETS={' '.join(targets)}", "FORCE_TARGETS=1",
+                f"INSTALL_PATH={place}", "kselftest-install"],
+               LOGS / f"gates-install-{name}.log", env=make_environment(),
+               what=f"make kselftest-install, {what}")
+    missing = sorted(name for name in check.wanted_selftests(tree)
+                     if not (place / "x86" / name).exists())
+    missing += [name for name in ("yield_charge", "yield_handover")
+                if not (place / "sched" / name).exists()]
+    if missing:
+        raise Fail(f"not installed: {', '.join(missing)}")
+    return place
+
+
+def group_installs(tally):
+    """The selftests install in the tree, with O= and clang, and then run."""
+    begin()
+    series = build_kernel("series")
+    compiler_tools("clang")
+    kvm = choose_kvm(series)
+    for what, arguments in INSTALLS.items():
+        title = f"installs: {what}"
+        # A tree in which something was built takes no O=.
+        tree = gate_tree("applied") if arguments else series
+        try:
+            with stage(f"make kselftest-install, {what}"):
+                place = install(tree, what, arguments, ("x86", "sched"))
+        except Fail as failure:
+            tally.fail(title, failure)
+            continue
+        tally.ok(title)
+        chosen = sorted(path.name for path in (place / "x86").iterdir()
+                        if re.fullmatch(r"iop\w+_(32|64)", path.name))
+        try:
+            with stage(f"run_kselftest.sh, {what}: {len(chosen)} programs"):
+                found = check.run_selftests(
+                    series, place, f"gates-{slug(what)}", kvm, chosen)
+        except Fail as failure:
+            tally.fail(f"{title}: run_kselftest.sh", failure)
+            continue
+        for name in chosen:
+            verdict = found.get(name)
+            count_result(tally, f"{title}: {name}",
+                         {"pass": 0, "skip": 4}.get(verdict, 1),
+                         LOGS / f"kselftest-gates-{slug(what)}-again.ktap")
+
+
 # --- bisection -------------------------------------------------------------
 
 def group_bisect(tally):
@@ -874,8 +944,8 @@ GATES = {"matrix": group_matrix, "programs": group_programs,
          "sparse": group_sparse, "coccicheck": group_cocci,
          "kerneldoc": group_kerneldoc, "docs": group_docs,
          "i386": group_i386, "preempt": group_preempt,
-         "planted": group_planted, "bisect": group_bisect,
-         "quick": group_quick}
+         "installs": group_installs, "planted": group_planted,
+         "bisect": group_bisect, "quick": group_quick}
 USUAL_GATES = tuple(name for name in GATES if name not in ("bisect",
                                                            "quick"))
 

@@ -182,7 +182,8 @@ class Setup:
         if self.kernel == "debug":
             words.append("no5lvl")
         if self.program == SUITE:
-            words.append("kunit.enable=1")
+            # The suite is built into a kernel that runs none by itself.
+            words += ["kunit.enable=1", "kunit.autorun=1"]
         return tuple(words)
 
     def command(self, program):

@@ -197,7 +197,7 @@ class Reading(unittest.TestCase):
                                        cpus=2).icount, None)
         suite = mutants.Setup("x86_io_bitmap")
         self.assertEqual(suite.command(""), "dmesg")
-        self.assertIn("kunit.enable=1", suite.parameters())
+        self.assertIn("kunit.autorun=1", suite.parameters())
 
     def test_what_the_repository_has(self):
         found = mutants.read_mutants()
@@ -373,7 +373,7 @@ class Campaign(Stubbed):
             "bug one", "Caught-by: x86_io_bitmap: one_test")})
         self.assertDone(self.mutants(), "1 killed",
                         "    x86_io_bitmap: load_test")
-        self.assertIn("kunit.enable=1", self.lines("guests")[-1])
+        self.assertIn("kunit.autorun=1", self.lines("guests")[-1])
 
     def test_one_that_survives_fails_the_whole_but_not_the_others(self):
         self.plant({

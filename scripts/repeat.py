@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Run the tests of I/O ports again and again, on several kinds of guests.
+
+A test that passes once may still be flaky, or be right only with as many
+processors as it was written on.  Each kind of guest is a row: with 1, 2 and
+4 processors, on the kernel with KASAN, UBSAN and lockdep, without
+X86_IOPL_IOPERM, as a user that is not root, under lockdown.  A case that
+skips itself and is not on the list configs/repeat-skips is a failure; so is a
+program of which nothing passed, unless each of its cases is on that list.
+
+Results are kept for a kernel and its tests, so a second run goes on where
+the first stopped.  Ends with the line `N passed, N failed, N skipped`, where
+one run of one program is one test.
+"""
+
+import argparse
+import fnmatch
+import json
+import re
+import time
+
+from apply import apply_series
+from base import get_base
+from check import check_splat
+from common import (BUILD, CONFIGS, LOGS, RESULTS, Fail, build_lock,
+                    duration, run_main, say, shown_path, stage,
+                    write_atomically)
+from gates import build_image, command_of, test_sources
+from guest import boot, choose_kvm
+from kernel import build_kernel
+from mutants import (compiler, digest, parse_ktap, source_key,
+                     test_key)
+from objects import PLACE, build_programs, gate_tree
+
+REPORT = RESULTS / "repeat.json"
+SKIPS = CONFIGS / "repeat-skips"
+TIMES = 10
+SECONDS = 1800
+# The user that is not root, in a folder that it may read.
+NOBODY = "setpriv --reuid 65534 --regid 65534 --clear-groups --"
+
+
+class Row:
+    """A kind of guest.
+
+    kernel: what build_kernel() or build_image() takes.  wrap: what runs a
+    program.  often: whether it is run as often as --times says, or once.
+    """
+
+    def __init__(self, title, kernel="series", cpus=2, append=(), wrap="",
+                 often=False):
+        self.title = title
+        self.kernel = kernel
+        self.cpus = cpus
+        self.append = append
+        self.wrap = wrap
+        self.often = often
+
+    def folder(self):
+        """Build the kernel if need be; returns its folder (Path)."""
+        if self.kernel in ("series", "debug"):
+            return build_kernel(self.kernel)
+        return build_image(self.kernel)[0]
+
+    def words(self):
+        """Return what a result is known by (list)."""
+        return [self.title, self.kernel, self.cpus, *self.append, self.wrap]
+
+
+ROWS = {
+    "1cpu": Row("1 CPU", cpus=1, often=True),
+    "2cpus": Row("2 CPUs", often=True),
+    "4cpus": Row("4 CPUs", cpus=4, often=True),
+    # KASAN reports an address of the interrupt code early in a boot with
+    # five page table levels, which QEMU's largest processor has.
+    "debug": Row("KASAN, UBSAN, lockdep", "debug", append=("no5lvl",)),
+    "noioperm": Row("without X86_IOPL_IOPERM", "noioperm"),
+    "nobody": Row("not root", wrap=NOBODY),
+    "lockdown": Row("lockdown=integrity", append=("lockdown=integrity",)),
+}
+
+
+def read_cases(text):
+    """Read the KTAP output of a program (str).
+
+    Returns {case: "pass"|"fail"|"skip"}.  Raises Fail when its plan promises
+    other than what came.
+    """
+    plan = re.search(r"^1\.\.(\d+)(.*)$", text, re.M)
+    if not plan:
+        raise Fail("it printed no plan")
+    cases = parse_ktap(text)
+    results = len(re.findall(r"^(?:not )?ok \d+\b", text, re.M))
+    if results != int(plan.group(1)):
+        raise Fail(f"{results} of its {plan.group(1)} cases reported")
+    if not cases:
+        if "SKIP" not in plan.group(2).upper():
+            raise Fail("it has no case")
+        cases["all"] = "skip"
+    return cases
+
+
+def read_skips(text):
+    """Parse configs/repeat-skips (str): [(row, program, case)] patterns."""
+    found = []
+    for line in text.splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            words = [word.strip() for word in line.split(":", 2)]
+            if len(words) != 3:
+                raise Fail(f"{shown_path(SKIPS)}: '{line}' is not "
+                           "ROW: PROGRAM: CASE")
+            found.append(tuple(words))
+    return found
+
+
+def judge(row, program, text, status, skips):
+    """Say what a run of a program came to.
+
+    row: name of the row; skips: what read_skips() gives; status: exit
+    status (int) or None when it did not end.  Returns (cases, why): why is
+    "" when nothing is wrong.
+    """
+    try:
+        cases = read_cases(text)
+    except Fail as failure:
+        return {}, str(failure) + (f" (exit status {status})" if status
+                                   else "")
+    if status is None:
+        return cases, "it did not end"
+    failed = [name for name, verdict in cases.items() if verdict == "fail"]
+    if failed:
+        return cases, "failed: " + ", ".join(failed)
+    surprise = [name for name, verdict in cases.items() if verdict == "skip"
+                and not any(all(map(fnmatch.fnmatch, (row, program, name),
+                                    known)) for known in skips)]
+    if surprise:
+        return cases, "skipped, not expected: " + ", ".join(surprise)
+    wanted = (0,) if "pass" in cases.values() else (0, 4)
+    if status not in wanted:
+        return cases, f"exit status {status}, although no case failed"
+    return cases, ""
+
+
+def split_output(text):
+    """Cut a guest's output (str): {program: (text, exit status or None)}."""
+    found = {}
+    for part in re.split(r"^@@ begin ", text, flags=re.M)[1:]:
+        name, _, body = part.partition("\n")
+        end = re.search(rf"^@@ end {re.escape(name)} (\d+)$", body, re.M)
+        found[name] = (body[:end.start()] if end else body,
+                       int(end.group(1)) if end else None)
+    return found
+
+
+def run_row(name, row, programs, number, skips):
+    """Boot a guest and run the programs; returns a run (dict).
+
+    {"programs": {program: {case: verdict}}, "wrong": {what: why},
+    "seconds": float}.
+    """
+    folder = row.folder()
+    job = f"repeat-{name}-{number}"
+    script = "".join(
+        f"echo; echo '@@ begin {path.name}'; {row.wrap} {path} "
+        f"{' '.join(command_of(path))}; s=$?; echo; "
+        f"echo \"@@ end {path.name} $s\"; " for path in programs)
+    run = {"programs": {}, "wrong": {}}
+    start = time.monotonic()
+    try:
+        result = boot(folder, script + "true", cpus=row.cpus,
+                      memory="2G" if row.kernel == "debug" else "1G",
+                      kvm=choose_kvm(folder), timeout=SECONDS, name=job,
+                      append=row.append)
+    except Fail as failure:
+        run["wrong"]["the guest"] = str(failure)
+        return run
+    run["seconds"] = round(time.monotonic() - start, 1)
+    log = LOGS / f"{job}.ktap"
+    write_atomically(log, result.output)
+    found = split_output(result.output)
+    for path in programs:
+        text, status = found.get(path.name, ("", None))
+        cases, why = judge(name, path.name, text, status, skips)
+        run["programs"][path.name] = cases
+        if why:
+            run["wrong"][path.name] = f"{why}; see {shown_path(log)}"
+    try:
+        check_splat(result.console)
+    except Fail as failure:
+        run["wrong"]["the kernel"] = str(failure)
+    return run
+
+
+def count(run):
+    """Return (cases passed, cases skipped) of a run, two ints."""
+    verdicts = [verdict for cases in run["programs"].values()
+                for verdict in cases.values()]
+    return verdicts.count("pass"), verdicts.count("skip")
+
+
+def load(key):
+    """Return the runs known for this key: {row's words: [run, ...]}."""
+    try:
+        known = json.loads(REPORT.read_text())
+    except (OSError, ValueError):
+        return {}
+    return known["runs"] if known.get("key") == key else {}
+
+
+def repeat(names, times, afresh):
+    """Run rows (names) and print a table; returns the exit status (int)."""
+    get_base()
+    commit = apply_series()
+    skips = read_skips(SKIPS.read_text())
+    tree = gate_tree("applied")
+    with stage("building the tests"):
+        programs, _ = build_programs(tree, test_sources(tree),
+                                     PLACE / "programs/repeat", "gcc")
+    key = digest(source_key(commit), test_key(commit), compiler())
+    runs = {} if afresh else load(key)
+    lines, passed, failed, skipped = [], 0, 0, 0
+    for name in names:
+        row = ROWS[name]
+        mine = runs.setdefault(json.dumps(row.words()), [])
+        # What failed is tried again; what passed is known.
+        mine[:] = [run for run in mine if not run["wrong"]]
+        wanted = times if row.often else 1
+        while len(mine) < wanted:
+            number = len(mine) + 1
+            with stage(f"{row.title}: run {number} of {wanted}, "
+                       f"{len(programs)} programs"):
+                run = run_row(name, row, programs, number, skips)
+            mine.append(run)
+            write_atomically(REPORT, json.dumps(
+                {"key": key, "commit": commit, "runs": runs}, indent=1)
+                + "\n")
+            for what, why in run["wrong"].items():
+                say(f"    FAIL  {row.title}: {what}: {why}")
+        for run in mine[:wanted]:
+            failed += len(run["wrong"])
+            for program, cases in run["programs"].items():
+                if program in run["wrong"]:
+                    continue
+                if "pass" in cases.values():
+                    passed += 1
+                else:
+                    skipped += 1
+        good, left = map(sum, zip(*map(count, mine[:wanted])))
+        wrong = sum(len(run["wrong"]) for run in mine[:wanted])
+        seconds = [run["seconds"] for run in mine[:wanted]
+                   if "seconds" in run]
+        lines.append(
+            f"{row.title:24} | {wanted:4} | {good:12} | {left:13} | "
+            f"{wrong:5} | "
+            + (duration(sum(seconds) / len(seconds)) if seconds else "-"))
+    say("")
+    say(f"{'guest':24} | runs | cases passed | cases skipped | wrong | "
+        "a run took")
+    for line in lines:
+        say(line)
+    say(f"all of it: {shown_path(REPORT)}")
+    say(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not passed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="rows: " + "; ".join(f"{name}: {row.title}"
+                                    for name, row in ROWS.items()))
+    parser.add_argument("--only", action="append", choices=list(ROWS),
+                        help="only this row (may be repeated; default: all)")
+    parser.add_argument("--times", type=int, default=TIMES,
+                        help="runs of the rows with 1, 2 and 4 processors "
+                             f"(default: {TIMES})")
+    parser.add_argument("--afresh", action="store_true",
+                        help="forget the runs that are known")
+    options = parser.parse_args()
+    if options.times < 1:
+        raise Fail(f"--times {options.times}: at least one run is needed")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with build_lock():
+        return repeat(options.only or list(ROWS), options.times,
+                      options.afresh)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What 'make repeat' takes for a pass, a skip and a failure."""
+
+import json
+import unittest
+from unittest import mock
+
+from helper import Case
+
+import repeat
+from common import Fail
+from guest import Result
+
+KTAP = """TAP version 13
+1..3
+ok 1 global.one
+ok 2 global.two # SKIP no permission
+ok 3 global.three
+# Totals: pass:2 fail:0 xfail:0 xpass:0 skip:1 error:0
+"""
+
+
+class ReadCases(unittest.TestCase):
+    """read_cases(): KTAP to verdicts."""
+
+    def test_pass_and_skip(self):
+        self.assertEqual(repeat.read_cases(KTAP), {
+            "global.one": "pass", "global.two": "skip",
+            "global.three": "pass"})
+
+    def test_a_failure(self):
+        self.assertEqual(repeat.read_cases("1..1\nnot ok 1 a\n"),
+                         {"a": "fail"})
+
+    def test_two_of_one_name_pass_only_together(self):
+        self.assertEqual(repeat.read_cases("1..2\nok 1 a\nnot ok 2 a\n"),
+                         {"a": "fail"})
+
+    def test_a_skip_that_names_its_case_last(self):
+        self.assertEqual(repeat.read_cases("1..1\nok 1 # SKIP a: no root\n"),
+                         {"a": "skip"})
+
+    def test_all_skipped_at_once(self):
+        self.assertEqual(repeat.read_cases("1..0 # SKIP not root\n"),
+                         {"all": "skip"})
+
+    def test_a_case_that_did_not_report(self):
+        with self.assertRaisesRegex(Fail, "2 of its 3"):
+            repeat.read_cases("1..3\nok 1 a\nok 2 b\n")
+
+    def test_no_plan_and_no_case(self):
+        for text in ("ok 1 a\n", "1..0\n", ""):
+            with self.assertRaises(Fail):
+                repeat.read_cases(text)
+
+
+class Judge(unittest.TestCase):
+    """judge(): what is wrong with a run."""
+
+    def judge(self, text, status=0, skips=(("*", "*", "global.two"),)):
+        return repeat.judge("2cpus", "ioperm_64", text, status, skips)[1]
+
+    def test_an_expected_skip_is_fine(self):
+        self.assertEqual(self.judge(KTAP), "")
+
+    def test_another_skip_is_not(self):
+        self.assertIn("global.two", self.judge(KTAP, skips=()))
+        self.assertIn("global.two", self.judge(
+            KTAP, skips=(("1cpu", "*", "*"),)))
+        self.assertIn("global.two", self.judge(
+            KTAP, skips=(("*", "iopl_*", "*"),)))
+
+    def test_a_failed_case(self):
+        self.assertIn("failed: a", self.judge("1..1\nnot ok 1 a\n", 1))
+
+    def test_an_exit_status_that_no_case_explains(self):
+        self.assertIn("exit status 139", self.judge(KTAP, 139))
+        self.assertIn("exit status 4", self.judge(KTAP, 4))
+
+    def test_all_skipped_may_exit_with_4(self):
+        self.assertEqual(self.judge("1..0 # SKIP not root\n", 4,
+                                    (("*", "*", "all"),)), "")
+
+    def test_it_never_ended(self):
+        self.assertIn("did not end", self.judge(KTAP, None))
+
+
+class ReadSkips(unittest.TestCase):
+    """The list of skips."""
+
+    def test_a_case_may_hold_colons(self):
+        self.assertEqual(
+            repeat.read_skips("# words\n1cpu: ioperm_*: a:b  # why\n"),
+            [("1cpu", "ioperm_*", "a:b")])
+
+    def test_a_line_that_is_none(self):
+        with self.assertRaisesRegex(Fail, "nonsense"):
+            repeat.read_skips("nonsense\n")
+
+    def test_each_line_of_ours_names_a_row(self):
+        for row, _, _ in repeat.read_skips(repeat.SKIPS.read_text()):
+            self.assertTrue(row == "*" or row in repeat.ROWS, row)
+
+
+class SplitOutput(unittest.TestCase):
+    """split_output(): one guest, several programs."""
+
+    def test_the_last_did_not_end(self):
+        self.assertEqual(
+            repeat.split_output("noise\n@@ begin a\n1..1\n\n@@ end a 4\n"
+                                "@@ begin b\n1..2\n"),
+            {"a": ("1..1\n\n", 4), "b": ("1..2\n", None)})
+
+
+class Again(Case):
+    """A second run knows what passed, and tries again what did not."""
+
+    def setUp(self):
+        super().setUp()
+        self.report = self.temp / "repeat.json"
+        self.booted = []
+        self.bad = set()
+        for name, value in {
+                "REPORT": self.report, "LOGS": self.temp,
+                "get_base": lambda: None, "apply_series": lambda: "1234",
+                "gate_tree": lambda name: self.temp,
+                "test_sources": lambda tree: [],
+                "build_programs": lambda *words: (
+                    [self.temp / "ioperm_64"], 1),
+                "source_key": lambda commit: "s",
+                "test_key": lambda commit: "t", "compiler": lambda: "c",
+                "check_splat": lambda console: None,
+                "choose_kvm": lambda folder: False,
+                "build_kernel": lambda side: self.temp,
+                "boot": self.boot}.items():
+            patch = mock.patch.object(repeat, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def boot(self, folder, script, name, **rest):
+        self.booted.append(name)
+        verdict = "not ok" if name in self.bad else "ok"
+        return Result(0, f"@@ begin ioperm_64\n1..1\n{verdict} 1 a\n"
+                         "@@ end ioperm_64 0\n", self.temp / "console")
+
+    def run_rows(self, times=2, afresh=False):
+        self.booted.clear()
+        with mock.patch("builtins.print"):
+            return repeat.repeat(["1cpu", "2cpus"], times, afresh)
+
+    def test_known_runs_are_not_run_again(self):
+        self.assertEqual(self.run_rows(), 0)
+        self.assertEqual(len(self.booted), 4)
+        self.assertEqual(self.run_rows(3), 0)
+        self.assertEqual(self.booted, ["repeat-1cpu-3", "repeat-2cpus-3"])
+        self.assertEqual(self.run_rows(3, True), 0)
+        self.assertEqual(len(self.booted), 6)
+
+    def test_a_failed_run_is(self):
+        self.bad = {"repeat-2cpus-2"}
+        self.assertEqual(self.run_rows(), 1)
+        self.assertEqual(len(self.booted), 4)
+        self.bad = set()
+        self.assertEqual(self.run_rows(), 0)
+        self.assertEqual(self.booted, ["repeat-2cpus-2"])
+
+    def test_another_kernel_starts_afresh(self):
+        self.assertEqual(self.run_rows(), 0)
+        known = json.loads(self.report.read_text())
+        known["key"] = "other"
+        self.report.write_text(json.dumps(known))
+        self.run_rows()
+        self.assertEqual(len(self.booted), 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
