@@ -10,13 +10,15 @@
 #   FIXES=1     only the fixes; ONTO=commit, BRANCH=name
 #   BASE=path   with 'rebase': the tree to try the series on
 #   FILES= ROOTFS=  with 'lab': where the boards find what they load
+#   ONLY=cells REPEAT=n  with 'study': which, how often; REPEAT= also with
+#                   'measure'
 
 PYTHON := build/venv/bin/python
 
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat throughput
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat throughput study measure report
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -80,6 +82,16 @@ kernels: deps ## build the base and the series kernel
 
 readme: deps ## put the last result of 'make bench' into README.md
 	@$(PYTHON) scripts/readme.py
+
+study: deps ## the measurements of the literature on many kernels: hours
+	@$(PYTHON) scripts/study.py $(if $(ONLY),--only $(ONLY)) \
+		$(if $(REPEAT),--repeat $(REPEAT))
+
+measure: ## the same programs on the kernel that runs; no kernel is built
+	@python3 scripts/measure.py $(if $(REPEAT),--repeat $(REPEAT))
+
+report: ## one page: the figures of the literature and today's
+	@python3 scripts/report.py
 
 rebase: deps ## try the series on the tree BASE=path, tell what fails where
 	@$(PYTHON) scripts/rebase.py

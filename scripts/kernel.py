@@ -5,13 +5,15 @@ build/debug.
 
 In their source trees and through ccache: what is the same in two of them is
 compiled once.  The debug kernel is the series with configs/debug.config.
-Those named mutants are for scripts/mutants.py, which plants bugs in them.
+Those named mutants are for scripts/mutants.py, which plants bugs in them;
+those named history, server and softrt for scripts/study.py.
 """
 
 import argparse
 import os
 import re
 import shutil
+from pathlib import Path
 
 from apply import apply_series
 from base import REPO, get_base
@@ -21,6 +23,8 @@ from common import (BUILD, CONFIGS, LOGS, Fail, build_lock, git, need_space,
 GUEST = CONFIGS / "guest.config"
 DEBUG = CONFIGS / "debug.config"
 FAULTS = CONFIGS / "faults.config"
+SERVER = CONFIGS / "study-server.config"
+SOFTRT = CONFIGS / "study-softrt.config"
 # The two that are compared.
 SIDES = ("base", "series")
 # Branch of build/linux.git and configuration fragments of each kernel.
@@ -29,7 +33,13 @@ KERNELS = {"base": ("base", (GUEST,)),
            "debug": ("applied", (GUEST, DEBUG)),
            "mutants": ("applied", (GUEST,)),
            "mutants_faults": ("applied", (GUEST, FAULTS)),
-           "mutants_debug": ("applied", (GUEST, DEBUG))}
+           "mutants_debug": ("applied", (GUEST, DEBUG)),
+           "history_8k": ("history_8k", (GUEST,)),
+           "history_prefix": ("history_prefix", (GUEST,)),
+           "base_server": ("base", (GUEST, SERVER)),
+           "series_server": ("applied", (GUEST, SERVER)),
+           "base_softrt": ("base", (GUEST, SOFTRT)),
+           "series_softrt": ("applied", (GUEST, SOFTRT))}
 BUILD_TIMEOUT = 3 * 3600
 
 
@@ -72,6 +82,17 @@ def missing_settings(config, fragment):
     return lacking
 
 
+def last_said(fragments):
+    """Return fragments (str) without what a later line says otherwise."""
+    said = {}
+    for line in fragments.splitlines():
+        name = re.match(r"(?:# )?(CONFIG_\w+)(?==| is not set)", line.strip())
+        if name:
+            said.pop(name.group(1), None)
+            said[name.group(1)] = line.strip()
+    return "".join(line + "\n" for line in said.values())
+
+
 def configure(tree, fragments, log):
     """Write tree/.config from fragments (paths), when it is not that already.
 
@@ -86,7 +107,7 @@ def configure(tree, fragments, log):
     run_logged(["./scripts/kconfig/merge_config.sh", "-n",
                 *map(str, fragments)],
                log, cwd=tree, env=make_environment(), what="merge_config.sh")
-    lacking = missing_settings(config.read_text(), wanted)
+    lacking = missing_settings(config.read_text(), last_said(wanted))
     if lacking:
         names = ", ".join(shown_path(path) for path in fragments)
         raise Fail(f"this kernel does not take {', '.join(lacking)} of "
@@ -153,12 +174,13 @@ def build_kernel(side):
 
 def describe(tree):
     """Return what a built kernel is (dict): version, commit, config, gcc."""
+    fragments = KERNELS.get(Path(tree).name, ("", (GUEST,)))[1]
     release = (tree / "include/config/kernel.release").read_text().strip()
     config = (tree / ".config").read_text()
     compiler = re.search(r'^CONFIG_CC_VERSION_TEXT="(.*)"$', config, re.M)
     return {"release": release,
             "commit": git("rev-parse", "HEAD", cwd=tree).strip(),
-            "config": shown_path(GUEST),
+            "config": " + ".join(shown_path(path) for path in fragments),
             "compiler": compiler.group(1) if compiler else "unknown"}
 
 

@@ -1,0 +1,440 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Run the measurements of the literature on many kernels: hours, resumable.
+
+Columns are kernels: base, series, two with the behaviour of 2004 put back
+(history/), and base and series configured as a server and for soft real
+time.  A cell is one benchmark on one kernel, once.  Each finished cell is a
+file in build/results/study; the same command goes on with what is missing,
+and measures again what was measured of another kernel or program.  'make
+report' turns the files into a page.
+"""
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import programs
+from apply import apply_series
+from base import REPO, get_base
+from common import (BUILD, GIT_IDENTITY, LOGS, RESULTS, ROOT, Fail,
+                    build_lock, duration, git, run_main, say, shown_path,
+                    stage, tail, write_atomically)
+from guest import boot, choose_kvm
+from kernel import KERNELS, build_kernel, checkout, describe
+
+STUDY = RESULTS / "study"
+HISTORY = ROOT / "history"
+HISTORY_PATCHES = {"history_8k": "2.6.8.1-copy-8k.patch",
+                   "history_prefix": "2.6.9-copy-prefix.patch"}
+REPEAT = 3
+GUEST_SECONDS = 4 * 3600
+MEMORY = "2G"
+
+SIDES = ("base", "series")
+CONFIGURED = SIDES + ("base_server", "series_server", "base_softrt",
+                      "series_softrt")
+PAST = SIDES + ("history_8k", "history_prefix")
+GROUPS = (1, 2, 4, 10, 20, 40)
+# Messages of each sender, times the groups: fewer groups send more, so that
+# no case is too short for hackbench's three digits.
+LOOPS = {"tcg": 200, "kvm": 20000}
+MIN_LOOPS = 10
+# Benchmark, part, columns, arguments, seconds of one cell on two cores under
+# emulation.  {seed} is the number of the run, the same on all columns.
+PLAN = (
+    ("ioperm_latency", "", PAST, "", 40),
+    ("yield_latency", "", CONFIGURED, "{features}", 150),
+    ("pi_ping", "threads", SIDES, "--layout threads", 300),
+    ("pi_ping", "processes", CONFIGURED, "--layout processes", 300),
+    ("pi_ping", "cgroups", SIDES, "--layout cgroups", 300),
+    ("pi_ping", "batch", SIDES, "--layout processes --policy batch", 300),
+    ("interactive_latency", "threads", SIDES,
+     "--all --layout threads --seed {seed}", 500),
+    ("interactive_latency", "processes", CONFIGURED,
+     "--all --layout processes --seed {seed}", 500),
+    ("interactive_latency", "cgroup", SIDES,
+     "--all --layout cgroup --seed {seed}", 500),
+    ("interactive_latency", "cgroups", SIDES,
+     "--all --layout cgroups --seed {seed}", 500),
+    ("hackbench", "", CONFIGURED, "", 90),
+)
+# Seconds to build a kernel from nothing, and when it is there.
+BUILD_SECONDS = {False: 360, True: 15}
+# What a scheduler of tools/sched_ext is built with.
+SCHED_EXT_TOOLS = {"clang": "clang-19 (as clang)", "bpftool": "bpftool",
+                   "pahole": "pahole"}
+SCHED_EXT_OPTIONS = ("CONFIG_SCHED_CLASS_EXT=y", "CONFIG_DEBUG_INFO_BTF=y")
+
+
+class Cell:
+    """One benchmark, on one kernel, once."""
+
+    def __init__(self, benchmark, part, column, arguments, guess, repeat):
+        self.benchmark = benchmark
+        self.part = part
+        self.column = column
+        self.repeat = repeat
+        self.guess = guess
+        self.arguments = arguments.format(
+            seed=repeat, features="--features both"
+            if KERNELS[column][0] == "applied" else "").strip()
+
+    @property
+    def kind(self):
+        """What cells of the same work have in common (str)."""
+        return self.benchmark + (f".{self.part}" if self.part else "")
+
+    @property
+    def name(self):
+        """The name (str) by which --only knows it, and its file."""
+        return f"{self.kind}.{self.column}.{self.repeat}"
+
+    @property
+    def path(self):
+        """The file (Path) that a finished cell is."""
+        return STUDY / f"{self.name}.json"
+
+
+def plan(repeat):
+    """Return all cells (list of Cell), each column's first runs first."""
+    return [Cell(benchmark, part, column, arguments, guess, number)
+            for number in range(1, repeat + 1)
+            for benchmark, part, columns, arguments, guess in PLAN
+            for column in columns]
+
+
+def chosen(cells, patterns):
+    """Return the cells whose names a pattern (list of str) is a part of.
+
+    A pattern is one or more words of a name: 'pi_ping', 'pi_ping.base',
+    'series_server'.  Raises Fail for one that no cell has.
+    """
+    if not patterns:
+        return cells
+    found = []
+    for pattern in patterns:
+        words = pattern.split(".")
+        have = [cell for cell in cells
+                if set(words) <= set(cell.name.split("."))]
+        if not have:
+            raise Fail(f"--only {pattern}: no cell has this name, see --list")
+        found += have
+    return [cell for cell in cells if cell in found]
+
+
+def done_cell(path):
+    """Read a finished cell (dict), or None when it is not one."""
+    try:
+        cell = json.loads(path.read_text())
+        return cell if cell["cell"] and cell["result"]["cases"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def measured_seconds():
+    """Return {(kind, column): seconds (float)} of the finished cells.
+
+    With (kind, None) as the mean over all columns.
+    """
+    found = {}
+    for path in STUDY.glob("*.json"):
+        cell = done_cell(path)
+        if cell and cell.get("seconds"):
+            kind = cell["benchmark"] + (f".{cell['part']}"
+                                        if cell["part"] else "")
+            for column in (cell["column"], None):
+                found.setdefault((kind, column), []).append(cell["seconds"])
+    return {key: statistics.mean(values) for key, values in found.items()}
+
+
+def expected(cell, seconds):
+    """Return how long a cell will take (float), from those before or PLAN."""
+    return seconds.get((cell.kind, cell.column),
+                       seconds.get((cell.kind, None), cell.guess))
+
+
+def expected_builds(columns):
+    """Return the seconds (float) that the kernels of columns will take."""
+    return sum(BUILD_SECONDS[(BUILD / column / "arch/x86/boot/bzImage")
+                             .exists()] for column in columns)
+
+
+def history_branch(column):
+    """Make the branch of a kernel of history/: the base and its patch."""
+    patch = HISTORY / HISTORY_PATCHES[column]
+    with tempfile.TemporaryDirectory(prefix="unpack-", dir=BUILD) as place:
+        index = {"GIT_INDEX_FILE": f"{place}/index"}
+        git("read-tree", "base", cwd=REPO, env=index)
+        try:
+            git("apply", "--cached", patch, cwd=REPO, env=index)
+        except Fail as failure:
+            raise Fail(f"history/{patch.name} does not apply to the base: "
+                       f"{failure}") from None
+        tree = git("write-tree", cwd=REPO, env=index).strip()
+    stamp = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL":
+             GIT_IDENTITY["GIT_COMMITTER_EMAIL"],
+             "GIT_AUTHOR_DATE": "2000-01-01T00:00:00+0000",
+             "GIT_COMMITTER_DATE": "2000-01-01T00:00:00+0000"}
+    commit = git("commit-tree", tree, "-p", "base", "-m", patch.stem,
+                 cwd=REPO, env=stamp).strip()
+    git("update-ref", f"refs/heads/{KERNELS[column][0]}", commit, cwd=REPO)
+
+
+def prepare(columns):
+    """Get the base, apply the series, make the branches of columns."""
+    get_base()
+    apply_series()
+    for column in columns:
+        if column in HISTORY_PATCHES:
+            history_branch(column)
+
+
+def has(path):
+    """Tell whether the series has a file (str), before it is checked out."""
+    return bool(git("rev-parse", "-q", "--verify", f"applied:{path}",
+                    cwd=REPO, check=False).strip())
+
+
+def missing_programs(cells):
+    """Return {benchmark: what is missing (str)} of cells."""
+    missing = {}
+    for name in sorted({cell.benchmark for cell in cells}):
+        if name == "hackbench":
+            if not hackbench_command():
+                missing[name] = ("neither hackbench nor perf is here: "
+                                 "apt-get install rt-tests")
+        elif not has(programs.source(name)):
+            missing[name] = f"the series has no {programs.source(name)}"
+    return missing
+
+
+def sched_ext_missing():
+    """Say (str) why there is no column with a scheduler of sched_ext."""
+    lacking = [package for tool, package in SCHED_EXT_TOOLS.items()
+               if not shutil.which(tool)]
+    config = BUILD / "series/.config"
+    have = config.read_text().splitlines() if config.exists() else []
+    lacking += [option for option in SCHED_EXT_OPTIONS if option not in have]
+    return ("sched_ext: no column. " + (
+        f"Missing to build and load a scheduler of tools/sched_ext: "
+        f"{', '.join(lacking)}." if lacking else
+        "All that it needs is here, but this script has no such column."))
+
+
+def hackbench_command():
+    """Return how to run hackbench (str with {groups}...), or None."""
+    if shutil.which("hackbench"):
+        return "hackbench -g {groups} -l {loops} {mode} {via}"
+    if shutil.which("perf"):
+        return "perf bench -f simple sched messaging -g {groups} " \
+            "-l {loops} {mode} {via}"
+    return None
+
+
+def hackbench_script(accel):
+    """Return (shell script (str), cases (list of dict)) of a cell."""
+    command = hackbench_command()
+    perf = command.startswith("perf")
+    rows, cases = ["ulimit -n 16384"], []
+    for tasks, mode in (("processes", "" if perf else "-P"),
+                        ("threads", "-t" if perf else "-T")):
+        for via, option in (("sockets", ""), ("pipes", "-p")):
+            for groups in GROUPS:
+                name = f"{tasks}-{via}-{groups}"
+                loops = max(LOOPS[accel] // groups, MIN_LOOPS)
+                cases.append({"name": name, "tasks": tasks, "via": via,
+                              "groups": groups, "loops": loops})
+                rows.append(f"echo case: {name}; " + command.format(
+                    groups=groups, loops=loops, mode=mode, via=option)
+                    + " 2>&1")
+    return "\n".join(rows), cases
+
+
+def hackbench_result(output, cases):
+    """Return what hackbench printed (str) in the form of a --json (dict)."""
+    parts = re.split(r"^case: (\S+)$", output, flags=re.M)
+    printed = dict(zip(parts[1::2], parts[2::2]))
+    for case in cases:
+        text = printed.get(case["name"], "")
+        found = re.search(r"^(?:Time: )?([0-9.]+)\s*$", text, re.M)
+        case["status"] = "ok" if found else "fail"
+        case["reason"] = None if found else \
+            (text.strip().splitlines() or ["it did not run"])[-1]
+        if found:
+            case["seconds"] = float(found.group(1))
+            case["ms_per_loop"] = 1000 * case["seconds"] / case["loops"]
+    return {"benchmark": "hackbench", "version": 1, "unit": "s",
+            "cases": cases}
+
+
+def cell_key(cell, accel):
+    """Return what a cell measures (str): of another it is done again."""
+    digest = hashlib.sha256()
+    branch, fragments = KERNELS[cell.column]
+    digest.update(git("rev-parse", f"{branch}^{{tree}}", cwd=REPO).encode())
+    for path in fragments:
+        digest.update(path.read_bytes())
+    if cell.benchmark == "hackbench":
+        digest.update(hackbench_script(accel)[0].encode())
+    else:
+        digest.update(git("rev-parse", "applied:"
+                          + programs.source(cell.benchmark),
+                          cwd=REPO).encode())
+    digest.update(f"{cell.name} {cell.arguments} {accel}".encode())
+    return digest.hexdigest()
+
+
+def run_cell(cell, tree, program, kvm):
+    """Measure a cell and return its result (dict).
+
+    Raises Fail when the guest is lost, the test fails or writes no JSON.
+    """
+    accel = "kvm" if kvm else "tcg"
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as place:
+        place = Path(place)
+        report = place / "report.json"
+        if cell.benchmark == "hackbench":
+            script, cases = hackbench_script(accel)
+            (place / "script").write_text(script)
+            command = f"sh {shlex.quote(str(place / 'script'))}"
+        else:
+            command = f"{program} --json {report} {cell.arguments}"
+        guest = boot(tree, command, cpus=1, memory=MEMORY,
+                     icount=None if kvm else "wait-idle", kvm=kvm,
+                     timeout=GUEST_SECONDS, name=f"study-{cell.name}",
+                     share=place)
+        log = LOGS / f"study-{cell.name}.ktap"
+        write_atomically(log, guest.output)
+        if cell.benchmark == "hackbench":
+            return hackbench_result(guest.output, cases)
+        # 4: all cases were skipped, which the JSON says.
+        if guest.status not in (0, 4) or not report.exists():
+            raise Fail(f"{cell.name} ended with status {guest.status}; the "
+                       f"end of its output, {shown_path(log)}:\n{tail(log)}")
+        return json.loads(report.read_text())
+
+
+def measure(cell, tree, program, kvm, key):
+    """Measure a cell and write its file."""
+    start = time.monotonic()
+    result = run_cell(cell, tree, program, kvm)
+    STUDY.mkdir(parents=True, exist_ok=True)
+    write_atomically(cell.path, json.dumps({
+        "cell": cell.name, "benchmark": cell.benchmark, "part": cell.part,
+        "column": cell.column, "repeat": cell.repeat,
+        "arguments": cell.arguments, "accel": "kvm" if kvm else "tcg",
+        "seconds": round(time.monotonic() - start, 1), "key": key,
+        "date": datetime.datetime.now(datetime.timezone.utc)
+        .isoformat(timespec="seconds"),
+        "kernel": describe(tree), "result": result}, indent=1) + "\n")
+    bad = [case["name"] for case in result["cases"]
+           if case.get("status") == "skip"]
+    if bad:
+        say(f"    {len(bad)} of {len(result['cases'])} cases were skipped")
+
+
+def show_plan(cells):
+    """Print all cells, which are finished, and how long each takes."""
+    seconds = measured_seconds()
+    for cell in cells:
+        done = done_cell(cell.path)
+        say(f"{cell.name:44} " + (
+            f"done {done['date'][:16]}, {duration(done['seconds'])}" if done
+            else f"about {duration(expected(cell, seconds))}"))
+    rest = [cell for cell in cells if not done_cell(cell.path)]
+    say(f"{len(cells)} cells, {len(cells) - len(rest)} done; the others "
+        f"take about {duration(sum(expected(c, seconds) for c in rest))} "
+        "and the time to build their kernels")
+
+
+def announce(cells, rest, missing):
+    """Say how much there is to do, and how long it will take."""
+    seconds = measured_seconds()
+    columns = sorted({cell.column for cell in rest})
+    for name, why in missing.items():
+        say(f"    {name}: left out, {why}")
+    say("    " + sched_ext_missing())
+    work = sum(expected(cell, seconds) for cell in rest)
+    builds = expected_builds(columns)
+    known = sum((cell.kind, None) in seconds for cell in rest)
+    say(f"==> {len(rest)} of {len(cells)} cells to measure: about "
+        f"{duration(work + builds)}, of it {duration(builds)} for "
+        f"{len(columns)} kernels ({known} cells estimated from finished "
+        "ones); it can be interrupted at any time, the same command goes on")
+
+
+def run(cells):
+    """Measure the cells that are not finished.
+
+    One that fails does not stop the others; in the end it raises Fail.
+    """
+    prepare({cell.column for cell in cells})
+    missing = missing_programs(cells)
+    cells = [cell for cell in cells if cell.benchmark not in missing]
+    wish = os.environ.get("ACCEL") or "auto"
+    # Whether KVM works is tried with a kernel, which may have to be built.
+    kvm = wish != "tcg" and (wish != "auto" or os.path.exists("/dev/kvm")) \
+        and choose_kvm(build_kernel("base"))
+    accel = "kvm" if kvm else "tcg"
+    keys = {cell.name: cell_key(cell, accel) for cell in cells}
+    rest = [cell for cell in cells
+            if (done_cell(cell.path) or {}).get("key") != keys[cell.name]]
+    announce(cells, rest, missing)
+    trees, built, failed = {}, {}, []
+    for number, cell in enumerate(rest, 1):
+        if cell.column not in trees:
+            trees[cell.column] = build_kernel(cell.column)
+        if cell.benchmark not in built and cell.benchmark != "hackbench":
+            series = trees.get("series") or checkout("series")
+            built[cell.benchmark] = programs.build(
+                series, cell.benchmark, BUILD / "bench")
+        with stage(f"{number} of {len(rest)}: {cell.name}"):
+            try:
+                measure(cell, trees[cell.column],
+                        built.get(cell.benchmark), kvm, keys[cell.name])
+            except Fail as failure:
+                failed.append(cell.name)
+                say(f"    FAILED: {failure}")
+    say(f"{len(cells) - len(failed)} of {len(cells)} cells are there, in "
+        f"{shown_path(STUDY)}; 'make report' shows them")
+    if failed:
+        raise Fail(f"{len(failed)} cells failed, the same command tries them "
+                   f"again: {', '.join(failed)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="ACCEL=tcg|kvm overrides the choice of the accelerator.")
+    parser.add_argument("--repeat", type=int, default=REPEAT,
+                        help=f"runs of each (default: {REPEAT})")
+    parser.add_argument("--only", action="append", default=[],
+                        metavar="NAME", help="cells with these words in their "
+                        "names, such as pi_ping or ioperm_latency.history_8k "
+                        "(may be repeated)")
+    parser.add_argument("--list", action="store_true",
+                        help="print the cells and how long they take; measure "
+                        "nothing")
+    options = parser.parse_args()
+    if options.repeat < 1:
+        raise Fail("--repeat must be 1 or more")
+    cells = chosen(plan(options.repeat), options.only)
+    if options.list:
+        show_plan(cells)
+        return
+    with build_lock():
+        run(cells)
+
+
+if __name__ == "__main__":
+    run_main(main)

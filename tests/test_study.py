@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""study.py and measure.py: what is run, what is resumed, what is refused."""
+
+import io
+import json
+import subprocess
+import unittest
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+from helper import ROOT, Case, write
+
+import measure
+import programs
+import study
+from common import Fail
+from kernel import KERNELS, last_said, missing_settings
+
+
+class Plan(unittest.TestCase):
+    """plan() and chosen(): the cells, and the pattern that picks some."""
+
+    def test_every_column_is_a_kernel_and_every_name_is_one_cell(self):
+        cells = study.plan(3)
+        self.assertLessEqual({cell.column for cell in cells}, set(KERNELS))
+        names = [cell.name for cell in cells]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_both_sides_have_the_same_arguments_and_seeds(self):
+        cells = {cell.name: cell for cell in study.plan(2)}
+        seeds = 0
+        for name, cell in cells.items():
+            other = cells.get(name.replace(".base", ".series"))
+            if cell.column.startswith("base") and cell.benchmark != \
+                    "yield_latency":
+                self.assertEqual(cell.arguments, other.arguments)
+                seeds += "--seed" in cell.arguments
+        self.assertTrue(seeds)
+        self.assertNotEqual(
+            cells["interactive_latency.threads.base.1"].arguments,
+            cells["interactive_latency.threads.base.2"].arguments)
+
+    def test_only_the_series_has_feature_bits(self):
+        for cell in study.plan(1):
+            self.assertEqual("--features" in cell.arguments,
+                             cell.benchmark == "yield_latency"
+                             and cell.column.startswith("series"), cell.name)
+
+    def test_only(self):
+        cells = study.plan(2)
+        names = [cell.name for cell in study.chosen(
+            cells, ["ioperm_latency.history_8k", "hackbench.base.2"])]
+        self.assertEqual(names, ["ioperm_latency.history_8k.1",
+                                 "ioperm_latency.history_8k.2",
+                                 "hackbench.base.2"])
+        with self.assertRaises(Fail):
+            study.chosen(cells, ["pi_pong"])
+
+    def test_history_kernels_have_their_patches(self):
+        for column, name in study.HISTORY_PATCHES.items():
+            self.assertIn(column, KERNELS)
+            text = (ROOT / "history" / name).read_text()
+            self.assertIn("+++ b/arch/x86/kernel/process.c", text)
+            # It is beside the series, not in it.
+            self.assertNotIn(name, (ROOT / "series").read_text())
+
+
+class Cells(Case):
+    """Finished cells: read, estimated from, and measured again."""
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(study, "STUDY", self.temp)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.cell = study.plan(1)[0]
+
+    def finish(self, **more):
+        write(self.temp, {self.cell.path.name: json.dumps(
+            {"cell": self.cell.name, "benchmark": self.cell.benchmark,
+             "part": self.cell.part, "column": self.cell.column,
+             "seconds": 20, "key": "k", "result": {"cases": [{}]}} | more)})
+
+    def test_a_file_that_is_no_cell_is_not_finished(self):
+        self.assertIsNone(study.done_cell(self.cell.path))
+        for text in ("", "{}", "[]", '{"cell": "x", "result": null}'):
+            write(self.temp, {self.cell.path.name: text})
+            self.assertIsNone(study.done_cell(self.cell.path), text)
+
+    def test_measured_times_take_the_place_of_guesses(self):
+        guess = study.expected(self.cell, study.measured_seconds())
+        self.assertEqual(guess, self.cell.guess)
+        self.finish()
+        seconds = study.measured_seconds()
+        self.assertEqual(study.expected(self.cell, seconds), 20)
+        other = next(cell for cell in study.plan(1)
+                     if cell.kind == self.cell.kind
+                     and cell.column == "series")
+        self.assertEqual(study.expected(other, seconds), 20)
+
+    def run_study(self, measured):
+        """Run two cells without kernels; returns what was printed."""
+        cells = study.chosen(study.plan(1), ["ioperm_latency"])[:2]
+        patches = {
+            "prepare": lambda columns: None, "missing_programs":
+            lambda cells: {}, "build_kernel": Path, "checkout": Path,
+            "cell_key": lambda cell, accel: f"key {cell.column}",
+            "choose_kvm": lambda tree: False, "describe": lambda tree: {},
+            "run_cell": measured}
+        out = io.StringIO()
+        with mock.patch.multiple(study, **patches), redirect_stdout(out), \
+                mock.patch.object(programs, "build", lambda *_: None), \
+                mock.patch.dict("os.environ", ACCEL="tcg"):
+            study.run(cells)
+        return out.getvalue()
+
+    def test_it_goes_on_with_what_is_missing(self):
+        ran = []
+
+        def measured(cell, tree, program, kvm):
+            ran.append(cell.column)
+            return {"cases": [{"name": "none", "status": "ok"}]}
+
+        text = self.run_study(measured)
+        self.assertEqual(ran, ["base", "series"])
+        self.assertIn("2 of 2 cells to measure", text)
+        self.assertIn("sched_ext: no column", text)
+        text = self.run_study(measured)
+        self.assertEqual(ran, ["base", "series"])
+        self.assertIn("0 of 2 cells to measure", text)
+        # Another kernel: the file is there and says so.
+        self.finish(key="key of another kernel")
+        self.run_study(measured)
+        self.assertEqual(ran, ["base", "series", "base"])
+
+    def test_an_interruption_keeps_what_is_finished(self):
+        def measured(cell, tree, program, kvm):
+            if cell.column == "series":
+                raise KeyboardInterrupt
+            return {"cases": [{"name": "none", "status": "ok"}]}
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.run_study(measured)
+        self.assertEqual([path.name for path in self.temp.glob("*.json")],
+                         ["ioperm_latency.base.1.json"])
+
+    def test_a_failure_does_not_stop_the_others(self):
+        def measured(cell, tree, program, kvm):
+            if cell.column == "base":
+                raise Fail("a panic")
+            return {"cases": [{"name": "none", "status": "ok"}]}
+
+        with self.assertRaises(Fail) as caught:
+            self.run_study(measured)
+        self.assertIn("ioperm_latency.base.1", str(caught.exception))
+        self.assertEqual([path.name for path in self.temp.glob("*.json")],
+                         ["ioperm_latency.series.1.json"])
+
+    def test_list_measures_nothing(self):
+        done = self.run_script("study.py", "--list", "--only", "hackbench")
+        self.assertDone(done, "hackbench.base.1", "18 cells, 0 done")
+        self.assertRefused(self.run_script("study.py", "--only", "x"),
+                           "no cell has this name")
+        self.assertRefused(self.run_script("study.py", "--repeat", "0"),
+                           "--repeat")
+
+
+class Hackbench(unittest.TestCase):
+    """What hackbench and perf print."""
+
+    def test_both_forms_and_a_failure(self):
+        cases = [{"name": name, "loops": 50} for name in "abcd"]
+        found = study.hackbench_result(
+            "case: a\nRunning in process mode with 2 groups\nTime: 0.125\n"
+            "case: b\n1.5\ncase: c\nfork() (error: no memory)\n",
+            cases)["cases"]
+        self.assertEqual([case.get("seconds") for case in found],
+                         [0.125, 1.5, None, None])
+        self.assertEqual(found[0]["ms_per_loop"], 2.5)
+        self.assertEqual([case["status"] for case in found],
+                         ["ok", "ok", "fail", "fail"])
+        self.assertIn("no memory", found[2]["reason"])
+        self.assertEqual(found[3]["reason"], "it did not run")
+
+    def test_script_has_every_case_in_either_form(self):
+        for tool in ("hackbench", "perf"):
+            with mock.patch("shutil.which",
+                            lambda name: name if name == tool else None):
+                script, cases = study.hackbench_script("tcg")
+            self.assertEqual(len(cases), 4 * len(study.GROUPS))
+            self.assertEqual(script.count("case: "), len(cases))
+            self.assertEqual(subprocess.run(["sh", "-n"], input=script,
+                                            text=True).returncode, 0)
+            self.assertNotIn("{", script)
+
+
+class Fragments(unittest.TestCase):
+    """configs/study-*.config over guest.config."""
+
+    def test_the_last_word_counts(self):
+        self.assertEqual(
+            last_said("CONFIG_A=y\n# why\nCONFIG_B=y\nCONFIG_AB=y\n"
+                      "CONFIG_A=n\n# CONFIG_B is not set\n"),
+            "CONFIG_AB=y\nCONFIG_A=n\n# CONFIG_B is not set\n")
+
+    def test_both_are_over_guest_config(self):
+        for column, hz in (("series_server", "CONFIG_HZ_100=y"),
+                           ("series_softrt", "CONFIG_HZ_1000=y")):
+            wanted = last_said("".join(path.read_text() for path
+                                       in KERNELS[column][1]))
+            self.assertIn(hz, wanted)
+            self.assertIn("CONFIG_PREEMPT_DYNAMIC=n", wanted)
+            # A .config that has just these settings is what is wanted.
+            config = "".join(row for row in wanted.splitlines(True)
+                             if not row.endswith("=n\n"))
+            self.assertEqual(missing_settings(config, wanted), [])
+
+
+def document(value, repeat=1):
+    """Return what measure.py writes (text); one figure per run."""
+    return json.dumps({
+        "benchmark": "measure", "date": "2026-01-01T00:00", "repeat": repeat,
+        "interrupted": False, "machine": {"kernel": "7.3", "cpu": "a CPU"},
+        "results": {"yield_latency": [{"cases": [
+            {"name": "switch-proc-2", "features": "as-is", "status": "ok",
+             "ns_per_call": value + run}]} for run in range(repeat)]}})
+
+
+class Measure(Case):
+    """measure.py: what it refuses, and two results side by side."""
+
+    def test_what_the_machine_lacks(self):
+        for words, text in ((("--cpu", 9999), "--cpu 9999"),
+                            (("--mem-mb", 10 ** 9), "available"),
+                            (("--max-load", 10 ** 9), "--max-load"),
+                            (("--io-mb", 10 ** 9), "--io-mb"),
+                            (("--repeat", 0), "--repeat")):
+            self.assertRefused(self.run_script("measure.py", *words), text)
+        # Nothing was begun.
+        self.assertFalse(self.build.exists())
+
+    def test_too_many_tasks(self):
+        options = SimpleNamespace(cpu=None, repeat=1, mem_mb=None, io_mb=None,
+                                  max_load=500)
+        with mock.patch.object(measure, "task_limit", lambda: 400), \
+                self.assertRaisesRegex(Fail, "no more than 400 tasks"):
+            measure.refuse(options)
+
+    def test_compare(self):
+        write(self.temp, {"a": document(1000, 3), "b": document(1500, 3),
+                          "c": document(1001), "d": "{}"})
+        done = self.run_script("measure.py", "--compare", self.temp / "a",
+                               self.temp / "b")
+        self.assertDone(done, "1001", "1501", "1.500", "worse")
+        done = self.run_script("measure.py", "--compare", self.temp / "a",
+                               self.temp / "c")
+        self.assertDone(done, "1.000", "--repeat 3")
+        self.assertNotIn("worse", done.out)
+        self.assertRefused(self.run_script(
+            "measure.py", "--compare", self.temp / "a", self.temp / "d"),
+            "is not a result")
+
+    def test_arguments_of_the_programs(self):
+        options = SimpleNamespace(cpu=1, max_load=8, all=False, mem_mb=64,
+                                  io_mb=None, dir=None, seconds=0.5)
+        self.assertEqual(measure.command("pi_ping", "p", options, 1),
+                         ["p", "--cpu", "1", "--max-load", "8", "--seconds",
+                          "0.5"])
+        self.assertEqual(
+            measure.command("interactive_latency", "p", options, 2),
+            ["p", "--cpu", "1", "--layout=processes", "--seed", "2",
+             "--mem-mb", "64", "--seconds", "0.5"])
+        self.assertEqual(measure.command("ioperm_latency", "p", options, 1),
+                         ["p", "--cpu", "1"])
+
+    def test_an_interruption_writes_what_is_measured(self):
+        def program(name, words):
+            if name == "yield_latency":
+                raise KeyboardInterrupt
+            return {"cases": [{"name": "none", "status": "ok"}]}
+
+        (self.temp / "logs").mkdir()
+        options = SimpleNamespace(only=["ioperm_latency", "yield_latency"],
+                                  repeat=1, cpu=None, seconds=None,
+                                  output=self.temp / "out.json")
+        for name in options.only:
+            write(self.temp, {programs.source(name): ""})
+        with mock.patch.multiple(measure, unpack=lambda: self.temp,
+                                 run_program=program), \
+                mock.patch.object(programs, "build", lambda *_: Path("x")), \
+                redirect_stdout(io.StringIO()), \
+                self.assertRaises(KeyboardInterrupt):
+            measure.run(options)
+        found = json.loads((self.temp / "out.json").read_text())
+        self.assertTrue(found["interrupted"])
+        self.assertEqual(list(found["results"]), ["ioperm_latency"])
+
+
+if __name__ == "__main__":
+    unittest.main()
