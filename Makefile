@@ -18,7 +18,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat throughput study measure report
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat race throughput study measure report
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -61,6 +61,9 @@ throughput: ## hackbench and stress-ng on base and series
 
 mutants: deps ## plant each bug of mutants/ and see that its test finds it
 	@$(PYTHON) scripts/mutants.py
+
+race: deps ## look long for the window of dropped ports, WAKES=200000
+	@$(PYTHON) scripts/race.py --wakes $(or $(WAKES),200000)
 
 repeat: deps ## the tests of I/O ports on more kinds of guests, TIMES=10
 	@$(PYTHON) scripts/repeat.py --times $(or $(TIMES),10)

@@ -63,13 +63,14 @@ def need_guest(kernel):
 
 
 def boot(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
-         timeout=600, name="guest", share=None, append=()):
+         timeout=600, name="guest", share=None, append=(), qemu=""):
     """Run a shell command (str) as root in a guest and return a Result.
 
     kernel: Path of a built kernel tree.  timeout: seconds for the guest as
     a whole.  icount: None or a key of ICOUNT, for a clock that counts
     instructions.  share: Path of a folder that the guest may write, mounted at
-    the same place.  append: kernel parameters.  Raises Lost, a Fail, when the
+    the same place.  append: kernel parameters.  qemu: more options (str) for
+    QEMU.  Raises Lost, a Fail, when the
     guest does not come to the end of the command: a hang, a panic, a kernel
     that never boots.  The console is kept in build/logs/NAME.console.
     """
@@ -99,8 +100,9 @@ def boot(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
             # On a busy host the kernel's check whether timer interrupts
             # arrive may end too early, in a panic.
             arguments += ["--disable-kvm", "--append", "no_timer_check"]
-        if icount:
-            arguments.append(f"--qemu-opts={ICOUNT[icount]}")
+        if icount or qemu:
+            arguments.append("--qemu-opts=" + " ".join(
+                filter(None, (icount and ICOUNT[icount], qemu))))
         for parameter in append:
             arguments += ["--append", parameter]
         arguments += ["--", str(script)]
