@@ -10,8 +10,8 @@
  * lock-*	more threads than CPUs contend for a lock and yield until they
  *		get it: acquisitions, waits, yields per acquisition
  * wake-*	yield, then sleep for 1 ms beside hogs: how late the wake-up is
- * storm-*	yield for a while, then spin as long, beside a hog: the longest
- *		wait of each of the two
+ * storm-*	yield for 5 s, then spin for 1 s, beside a hog: the longest wait
+ *		of each of the two, so what yielding may have saved up is seen
  *
  * It measures and reports. No figure makes it fail: that depends on the
  * machine, and comparing is up to the caller. A case fails when a task died,
@@ -81,6 +81,9 @@ struct yield_case {
 	{ .name = "switch-proc-" #nr, .kind = SWITCH_PROC, .tasks = nr }
 #define THREADS(nr) \
 	{ .name = "switch-thread-" #nr, .kind = SWITCH_THREAD, .tasks = nr }
+#define SLICED(nr, _label, _slice) \
+	{ .name = "switch-proc-" #nr "-slice-" _label, .kind = SWITCH_PROC, \
+	  .tasks = nr, .slice = _slice }
 #define POLITE(_work, _label, _slice, _hogs, _weight) \
 	{ .name = "polite-" #_work "us-slice-" _label "-hogs-" #_hogs, \
 	  .kind = POLITE, .work = _work, .slice = _slice, .hogs = _hogs, \
@@ -99,6 +102,9 @@ static const struct yield_case cases[] = {
 	THREADS(10),
 	THREADS(20),
 	THREADS(40),
+	SLICED(2, "2.8ms", 2800),
+	SLICED(10, "2.8ms", 2800),
+	SLICED(40, "2.8ms", 2800),
 
 	POLITE(20, "default", 0, 1, 1),
 	POLITE(20, "default", 0, 3, 1),
@@ -110,12 +116,12 @@ static const struct yield_case cases[] = {
 	POLITE(20, "100ms", 100000, 3, 1),
 	POLITE(100, "default", 0, 1, 1),
 	POLITE(100, "default", 0, 3, 1),
-	POLITE(100, "2.8ms", 2800, 1, 6),
-	POLITE(100, "2.8ms", 2800, 3, 6),
+	POLITE(100, "2.8ms", 2800, 1, 3),
+	POLITE(100, "2.8ms", 2800, 3, 3),
 	POLITE(100, "20ms", 20000, 1, 1),
 	POLITE(100, "20ms", 20000, 3, 1),
-	POLITE(100, "100ms", 100000, 1, 6),
-	POLITE(100, "100ms", 100000, 3, 6),
+	POLITE(100, "100ms", 100000, 1, 3),
+	POLITE(100, "100ms", 100000, 3, 3),
 	POLITE(500, "default", 0, 1, 1),
 	POLITE(500, "default", 0, 3, 1),
 	POLITE(500, "2.8ms", 2800, 1, 1),
@@ -131,10 +137,11 @@ static const struct yield_case cases[] = {
 	{ .name = "wake-hogs-1", .kind = WAKE, .hogs = 1, .weight = 2 },
 	{ .name = "wake-hogs-3", .kind = WAKE, .hogs = 3, .weight = 2 },
 
-	{ .name = "storm-slice-default", .kind = STORM, .hogs = 1,
-	  .weight = 3 },
+	{ .name = "storm-slice-default", .kind = STORM, .hogs = 1 },
+	{ .name = "storm-slice-1.4ms", .kind = STORM, .slice = 1400,
+	  .hogs = 1 },
 	{ .name = "storm-slice-100ms", .kind = STORM, .slice = 100000,
-	  .hogs = 1, .weight = 3 },
+	  .hogs = 1 },
 };
 
 enum verdict {
@@ -164,7 +171,7 @@ static const char * const feature_names[] = {
 	[BOTH]	= "both",
 };
 
-#define MAX_FIGURES	10
+#define MAX_FIGURES	12
 
 struct figure {
 	const char *name;
@@ -183,6 +190,7 @@ struct result {
 /**
  * struct shared - what the tasks of a case and the main program share
  * @barrier:	all tasks of a case start at once
+ * @ready:	how many hogs are about to wait there
  * @verdict:	the worst of what they say
  * @reason:	for @verdict
  * @start:	when each task began, in ns
@@ -194,6 +202,7 @@ struct result {
  */
 struct shared {
 	pthread_barrier_t barrier;
+	int ready;
 	enum verdict verdict;
 	char reason[200];
 	long long start[MAX_TASKS], end[MAX_TASKS];
@@ -213,6 +222,8 @@ static unsigned int *sample;
 
 static unsigned long rounds = 20000;
 static double seconds = 0.3;
+static double storm_seconds = 5;
+static unsigned long min_calls = 3;
 static enum features features = AS_IS;
 static const char *json_path;
 static int cpu = -1;
@@ -295,7 +306,20 @@ static void check_cpu(void)
 
 static long long case_ns(const struct yield_case *c)
 {
+	if (c->kind == STORM)
+		return storm_seconds * NSEC_PER_SEC;
+
 	return seconds * c->weight * NSEC_PER_SEC;
+}
+
+/* A case that takes ten times as long as it should hangs. */
+static unsigned int watchdog(const struct yield_case *c)
+{
+	/* The default slice is much less than 10 ms. */
+	long long call = c->hogs * (c->slice * NSEC_PER_USEC +
+				    10 * NSEC_PER_MSEC);
+
+	return WATCHDOG + 10 * (case_ns(c) + min_calls * call) / NSEC_PER_SEC;
 }
 
 /* Tells whether the caller is such as the case wants it. */
@@ -309,17 +333,55 @@ static bool become_fair(const struct yield_case *c)
 	return false;
 }
 
+/* Right after a tick; the coarse clock tells when. */
+static void wait_for_tick(void)
+{
+	struct timespec first, now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &first);
+	do {
+		clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	} while (now.tv_nsec == first.tv_nsec && now.tv_sec == first.tv_sec);
+}
+
+/*
+ * Let the hogs go, right after a tick: how long a call takes depends on where
+ * in a tick it falls, and that shall not depend on when the program was
+ * started. False when a hog gave up.
+ */
+static bool start_with_hogs(const struct yield_case *c)
+{
+	while (__atomic_load_n(&sh->ready, __ATOMIC_RELAXED) < c->hogs) {
+		if (sh->verdict)
+			return false;
+		sched_yield();
+	}
+	wait_for_tick();
+	pthread_barrier_wait(&sh->barrier);
+
+	return true;
+}
+
+/* One of them samples how long it takes until it is its turn again. */
 static void yield_share(const struct yield_case *c, int me)
 {
+	long long last, now;
 	long switches;
 	int who = c->kind == SWITCH_PROC ? RUSAGE_SELF : RUSAGE_THREAD;
 	unsigned long i;
 
 	pthread_barrier_wait(&sh->barrier);
 	switches = count_switches(who);
-	sh->start[me] = now_ns();
-	for (i = 0; i < rounds / c->tasks; i++)
+	last = now_ns();
+	sh->start[me] = last;
+	for (i = 0; i < rounds / c->tasks; i++) {
 		sched_yield();
+		if (me)
+			continue;
+		now = now_ns();
+		add_sample((now - last) / c->tasks);
+		last = now;
+	}
 	sh->end[me] = now_ns();
 	sh->switches[me] = count_switches(who) - switches;
 	sh->calls[me] = i;
@@ -374,6 +436,8 @@ static void run_polite(const struct yield_case *c, const pid_t *hog)
 	long switches, now;
 	int warmup = 3;
 
+	if (!start_with_hogs(c))
+		return;
 	do {
 		if (!--warmup) {
 			read_shares(&before, hog, c->hogs);
@@ -396,7 +460,7 @@ static void run_polite(const struct yield_case *c, const pid_t *hog)
 			sh->stuck++;
 		if (run > sh->longest_stuck)
 			sh->longest_stuck = run;
-	} while (warmup > 0 || end < until);
+	} while (warmup > 0 || end < until || sh->calls[0] < min_calls);
 
 	read_shares(&after, hog, c->hogs);
 	sh->elapsed = after.time - before.time;
@@ -407,9 +471,12 @@ static void run_polite(const struct yield_case *c, const pid_t *hog)
 
 static void run_wake(const struct yield_case *c)
 {
-	long long until = now_ns() + case_ns(c), due;
 	struct timespec ts;
+	long long until, due;
 
+	if (!start_with_hogs(c))
+		return;
+	until = now_ns() + case_ns(c);
 	do {
 		sched_yield();
 		due = now_ns() + NSEC_PER_MSEC;
@@ -438,15 +505,29 @@ static void watch_clock(long long until, bool yields, long long *longest)
 
 static void run_storm(const struct yield_case *c)
 {
-	long long start = now_ns();
+	long long until;
 
-	watch_clock(start + case_ns(c) / 2, true, &sh->longest[0]);
-	watch_clock(start + case_ns(c), false, &sh->longest[0]);
+	if (!start_with_hogs(c))
+		return;
+	until = now_ns() + case_ns(c);
+	watch_clock(until, true, &sh->longest[0]);
+	until += case_ns(c) / 5;
+	watch_clock(until, false, &sh->longest[0]);
 	check_cpu();
 }
 
 static __noreturn void run_hog(const struct yield_case *c)
 {
+	if (!pin_to(cpu)) {
+		report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
+		       strerror(errno));
+		_exit(1);
+	}
+	if (!become_fair(c))
+		_exit(1);
+	__atomic_add_fetch(&sh->ready, 1, __ATOMIC_RELAXED);
+	pthread_barrier_wait(&sh->barrier);
+
 	if (c->kind == STORM)
 		watch_clock(LLONG_MAX, false, &sh->longest[1]);
 	for (;;)
@@ -527,7 +608,7 @@ static void run_lock(const struct yield_case *c)
 static __noreturn void run_task(const struct yield_case *c, int me,
 				const pid_t *hog)
 {
-	alarm(WATCHDOG + 10 * seconds * c->weight);
+	alarm(watchdog(c));
 	if (c->kind != LOCK && !pin_to(cpu)) {
 		report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
 		       strerror(errno));
@@ -575,16 +656,21 @@ static void add_figure(struct result *res, const char *name, double value)
 }
 
 /* Number ceil(p * n / 100) of n sorted values, counted from one. */
-static void add_percentiles(struct result *res)
+static void add_percentile(struct result *res, const char *name, int p)
 {
 	long long n = sh->samples;
 
 	if (!n)
 		return;
 	qsort(sample, n, sizeof(*sample), compare);
-	add_figure(res, "p50", sample[(50 * n + 99) / 100 - 1]);
-	add_figure(res, "p99", sample[(99 * n + 99) / 100 - 1]);
-	add_figure(res, "max", sample[n - 1]);
+	add_figure(res, name, sample[(p * n + 99) / 100 - 1]);
+}
+
+static void add_percentiles(struct result *res)
+{
+	add_percentile(res, "p50", 50);
+	add_percentile(res, "p99", 99);
+	add_percentile(res, "max", 100);
 }
 
 static void summarize(const struct yield_case *c, struct result *res)
@@ -607,6 +693,7 @@ static void summarize(const struct yield_case *c, struct result *res)
 		add_figure(res, "calls", calls);
 		add_figure(res, "switches", switches);
 		add_figure(res, "ns_per_call", (double)(end - start) / calls);
+		add_percentile(res, "p50", 50);
 		if (switches)
 			add_figure(res, "ns_per_switch",
 				   (double)(end - start) / switches);
@@ -616,7 +703,14 @@ static void summarize(const struct yield_case *c, struct result *res)
 		add_figure(res, "share", 100.0 * sh->used / sh->elapsed);
 		add_figure(res, "hogs_share",
 			   100.0 * sh->hogs_used / sh->elapsed);
+		/* What the hogs did not get, other than by what it computed. */
+		add_figure(res, "lost", 100.0 - 100.0 *
+			   (sh->hogs_used + calls * c->work * NSEC_PER_USEC) /
+			   sh->elapsed);
 		add_percentiles(res);
+		/* Apart when half of the calls are of one kind: no p50 then. */
+		add_percentile(res, "p40", 40);
+		add_percentile(res, "p60", 60);
 		add_figure(res, "stuck", sh->stuck);
 		add_figure(res, "longest_stuck", sh->longest_stuck);
 		break;
@@ -643,7 +737,7 @@ static int barrier_size(const struct yield_case *c)
 	if (c->kind == LOCK)
 		return lock_threads(c) + 1;
 
-	return c->tasks ? c->tasks : 1;
+	return c->tasks + c->hogs + (c->hogs > 0);
 }
 
 static void run_case(const struct yield_case *c, struct result *res)
@@ -667,11 +761,8 @@ static void run_case(const struct yield_case *c, struct result *res)
 
 	for (i = 0; i < c->hogs; i++) {
 		hog[i] = fork_bound();
-		if (!hog[i]) {
-			if (!pin_to(cpu) || !become_fair(c))
-				_exit(1);
+		if (!hog[i])
 			run_hog(c);
-		}
 		if (hog[i] < 0)
 			report(FAIL, "fork: %s", strerror(errno));
 	}
@@ -780,6 +871,8 @@ static void json_all(FILE *file, unsigned int nr)
 		tick_ns());
 	fprintf(file, "  \"rounds\": %lu,\n  \"seconds\": %g,\n", rounds,
 		seconds);
+	fprintf(file, "  \"calls\": %lu,\n  \"storm_seconds\": %g,\n",
+		min_calls, storm_seconds);
 	fprintf(file, "  \"features\": {");
 	for (i = 0; i < NR_YIELD_FEATURES; i++) {
 		int state = feature_get(yield_features[i]);
@@ -866,7 +959,11 @@ static void usage(const char *name)
 	       "Measure what sched_yield() does to those who call it and to others.\n\n"
 	       "  --rounds N      yields of each switch-* case, 100 to %d (default %lu)\n"
 	       "  --seconds S     how long the shortest of the other cases takes,\n"
-	       "                  0.01 to 1000 (default %g); some take up to 6 times that\n"
+	       "                  0.01 to 1000 (default %g); some take up to 3 times that\n"
+	       "  --calls N       calls that each polite worker makes at least, 1 to 10000\n"
+	       "                  (default %lu)\n"
+	       "  --storm S       how long the storms yield, 0.01 to 1000 (default %g); then\n"
+	       "                  they spin for a fifth of that\n"
 	       "  --cpu N         the CPU (default: first of the affinity mask)\n"
 	       "  --case NAME     only this case; repeatable, * ? [] match\n"
 	       "  --features WHAT old, new or both: the scheduler's bits YIELD_TICK and\n"
@@ -876,11 +973,11 @@ static void usage(const char *name)
 	       "  --list          print the names of the cases and exit\n"
 	       "  --help          print this and exit\n\n"
 	       "Times are in ns, shares in percent. KSFT_MACHINE_SLOW=yes in the\n"
-	       "environment divides both defaults by four.\n\n"
+	       "environment divides the first two and the last default by four.\n\n"
 	       "Exit status: %d measured, perhaps with some cases skipped; %d a case\n"
 	       "failed or a wrong option; %d all cases were skipped.\n",
-	       name, MAX_ROUNDS, rounds, seconds, KSFT_PASS, KSFT_FAIL,
-	       KSFT_SKIP);
+	       name, MAX_ROUNDS, rounds, seconds, min_calls, storm_seconds,
+	       KSFT_PASS, KSFT_FAIL, KSFT_SKIP);
 }
 
 static __noreturn __printf(1, 2) void usage_error(const char *fmt, ...)
@@ -942,6 +1039,8 @@ static void parse_options(int argc, char **argv)
 	static const struct option options[] = {
 		{ "rounds", required_argument, NULL, 'r' },
 		{ "seconds", required_argument, NULL, 's' },
+		{ "calls", required_argument, NULL, 'm' },
+		{ "storm", required_argument, NULL, 'o' },
 		{ "cpu", required_argument, NULL, 'c' },
 		{ "case", required_argument, NULL, 'n' },
 		{ "features", required_argument, NULL, 'f' },
@@ -958,6 +1057,7 @@ static void parse_options(int argc, char **argv)
 	if (slow && !strcmp(slow, "yes")) {
 		rounds /= 4;
 		seconds /= 4;
+		storm_seconds /= 4;
 	}
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -967,6 +1067,12 @@ static void parse_options(int argc, char **argv)
 			break;
 		case 's':
 			seconds = parse_number("seconds", optarg, 0.01, 1000);
+			break;
+		case 'm':
+			min_calls = parse_number("calls", optarg, 1, 10000);
+			break;
+		case 'o':
+			storm_seconds = parse_number("storm", optarg, 0.01, 1000);
 			break;
 		case 'c':
 			cpu = parse_number("cpu", optarg, 0, YIELD_MAX_CPUS - 1);
@@ -1078,8 +1184,8 @@ int main(int argc, char **argv)
 
 	sh = map_shared(sizeof(*sh));
 	sample = map_shared(MAX_SAMPLES * sizeof(*sample));
-	ksft_print_msg("CPU %d, tick %lld ns, %lu rounds, %g seconds\n", cpu,
-		       tick_ns(), rounds, seconds);
+	ksft_print_msg("CPU %d, tick %lld ns, %lu rounds, %g seconds, storms of %g seconds\n",
+		       cpu, tick_ns(), rounds, seconds, storm_seconds);
 
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
 		if (selected[i])
