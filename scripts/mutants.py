@@ -47,6 +47,7 @@ from kernel import (KERNELS, build_kernel, checkout, compiled, configure,
 MUTANTS = ROOT / "mutants"
 IMAGES = BUILD / "mutants.images"
 REPORT = RESULTS / "mutants.json"
+LISTED = RESULTS / "mutants.md"
 SELFTESTS = "tools/testing/selftests"
 SUITE = "x86_io_bitmap"
 RACE = "ioperm_drop_race"
@@ -660,6 +661,27 @@ def table(rows):
     return lines
 
 
+def listed(controls, kills):
+    """Return Markdown (str): for each test case, what it caught.
+
+    controls: {program: control run}; kills: {"program: case": [mutant or
+    "base", ...]}, as in the JSON file.
+    """
+    lines = ["<!-- written by 'make mutants' -->", "",
+             "# Which planted bug each test case caught", "",
+             "`base`: the case fails on the kernel without the series. The "
+             "bugs are in [`mutants/`](../mutants). Each ran only its own "
+             "test program.", "", "| test case | caught |", "|---|---|"]
+    for program, run in sorted(controls.items()):
+        for name in run.get("cases", {}):
+            caught = kills.get(f"{program}: {name}", [])
+            numbers = [word if word == "base" else word[:2]
+                       for word in dict.fromkeys(caught)]
+            lines.append(f"| {program}: {name} | "
+                         f"{', '.join(numbers) or 'none'} |")
+    return "\n".join(lines) + "\n"
+
+
 def run_all(mutants, every_test, with_base, fail_fast):
     """Test mutants and print the table; returns the exit status (int)."""
     get_base()
@@ -695,6 +717,8 @@ def run_all(mutants, every_test, with_base, fail_fast):
             break
     if len(mutants) == len(list(MUTANTS.glob("*.patch"))) and with_base:
         campaign.store.forget_unused()
+        write_atomically(LISTED, listed(campaign.by_program(),
+                                        campaign.kills))
     campaign.store.write(**campaign.report())
     return sum_up_all(campaign, time.monotonic() - start)
 

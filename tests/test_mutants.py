@@ -542,5 +542,16 @@ class Campaign(Stubbed):
             self.assertDone(self.mutants("--no-base"), "1 killed")
 
 
+class Listed(unittest.TestCase):
+    """The list of what each case caught."""
+
+    def test_a_case_with_kills_and_one_without(self):
+        text = mutants.listed(
+            {"iopl": {"cases": {"a.b": "pass", "c.d": "pass"}}},
+            {"iopl: a.b": ["base", "47-iopl-keeps", "47-iopl-keeps"]})
+        self.assertIn("| iopl: a.b | base, 47 |\n", text)
+        self.assertIn("| iopl: c.d | none |\n", text)
+
+
 if __name__ == "__main__":
     unittest.main()
