@@ -46,16 +46,18 @@ class Row:
 
     kernel: what build_kernel() or build_image() takes.  wrap: what runs a
     program.  often: whether it is run as often as --times says, or once.
+    must: [(program, case)], patterns of what must not be skipped.
     """
 
     def __init__(self, title, kernel="series", cpus=2, append=(), wrap="",
-                 often=False):
+                 often=False, must=()):
         self.title = title
         self.kernel = kernel
         self.cpus = cpus
         self.append = append
         self.wrap = wrap
         self.often = often
+        self.must = must
 
     def folder(self):
         """Build the kernel if need be; returns its folder (Path)."""
@@ -68,6 +70,11 @@ class Row:
         return [self.title, self.kernel, self.cpus, *self.append, self.wrap]
 
 
+# Whoever is refused can be seen to be refused.
+REFUSED = (("ioperm_??", "ioperm_refused.*"), ("iopl_??", "iopl_refused.*"),
+           ("ioperm_boundaries_*", "unprivileged.*"),
+           ("ioperm_security_*", "global.unprivileged_gets_nothing"),
+           ("ioperm_security_*", "global.eflags_*"))
 ROWS = {
     "1cpu": Row("1 CPU", cpus=1, often=True),
     "2cpus": Row("2 CPUs", often=True),
@@ -76,8 +83,10 @@ ROWS = {
     # five page table levels, which QEMU's largest processor has.
     "debug": Row("KASAN, UBSAN, lockdep", "debug", append=("no5lvl",)),
     "noioperm": Row("without X86_IOPL_IOPERM", "noioperm"),
-    "nobody": Row("not root", wrap=NOBODY),
-    "lockdown": Row("lockdown=integrity", append=("lockdown=integrity",)),
+    "nobody": Row("not root", wrap=NOBODY, must=REFUSED),
+    "lockdown": Row("lockdown=integrity", append=("lockdown=integrity",),
+                    must=(*REFUSED, ("ioperm_security_*",
+                                     "global.lockdown_gives_nothing"))),
 }
 
 
@@ -94,6 +103,9 @@ def read_cases(text):
     results = len(re.findall(r"^(?:not )?ok \d+\b", text, re.M))
     if results != int(plan.group(1)):
         raise Fail(f"{results} of its {plan.group(1)} cases reported")
+    silent = re.findall(r"^ok \d+\b.*# SKIP *$", text, re.M | re.I)
+    if silent:
+        raise Fail(f"a skip without a reason: {silent[0]}")
     if not cases:
         if "SKIP" not in plan.group(2).upper():
             raise Fail("it has no case")
@@ -143,6 +155,16 @@ def judge(row, program, text, status, skips):
     return cases, ""
 
 
+def not_passed(row, programs):
+    """Return the patterns (list of str) that a Row's must holds and that no
+    case of a run's programs, {program: {case: verdict}}, passed."""
+    return [f"{program}: {case}" for program, case in row.must
+            if not any(fnmatch.fnmatch(name, program)
+                       and fnmatch.fnmatch(one, case) and verdict == "pass"
+                       for name, cases in programs.items()
+                       for one, verdict in cases.items())]
+
+
 def split_output(text):
     """Cut a guest's output (str): {program: (text, exit status or None)}."""
     found = {}
@@ -186,6 +208,9 @@ def run_row(name, row, programs, number, skips):
         run["programs"][path.name] = cases
         if why:
             run["wrong"][path.name] = f"{why}; see {shown_path(log)}"
+    missing = not_passed(row, run["programs"])
+    if missing:
+        run["wrong"]["what must pass"] = ", ".join(missing)
     try:
         check_splat(result.console)
     except Fail as failure:

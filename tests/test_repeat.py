@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What 'make repeat' takes for a pass, a skip and a failure."""
 
+import fnmatch
 import json
 import unittest
 from unittest import mock
@@ -54,6 +55,24 @@ class ReadCases(unittest.TestCase):
                 repeat.read_cases(text)
 
 
+    def test_a_skip_without_a_reason(self):
+        with self.assertRaisesRegex(Fail, "without a reason"):
+            repeat.read_cases("1..1\nok 1 a # SKIP\n")
+
+
+class NotPassed(unittest.TestCase):
+    """not_passed(): what a kind of guest must not skip."""
+
+    def test_a_case_that_was_skipped(self):
+        row = repeat.Row("row", must=(("iopl_??", "refused.*"),))
+        self.assertEqual(repeat.not_passed(
+            row, {"iopl_64": {"refused.a": "pass"}}), [])
+        self.assertEqual(repeat.not_passed(
+            row, {"iopl_64": {"refused.a": "skip"},
+                  "ioperm_64": {"refused.a": "pass"}}),
+            ["iopl_??: refused.*"])
+
+
 class Judge(unittest.TestCase):
     """judge(): what is wrong with a run."""
 
@@ -99,7 +118,7 @@ class ReadSkips(unittest.TestCase):
 
     def test_each_line_of_ours_names_a_row(self):
         for row, _, _ in repeat.read_skips(repeat.SKIPS.read_text()):
-            self.assertTrue(row == "*" or row in repeat.ROWS, row)
+            self.assertTrue(fnmatch.filter(repeat.ROWS, row), row)
 
 
 class SplitOutput(unittest.TestCase):
