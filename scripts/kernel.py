@@ -172,6 +172,11 @@ def build_kernel(side):
     return tree
 
 
+def image_path(tree):
+    """Return where the bzImage of a kernel tree (Path) is (Path)."""
+    return Path(tree) / "arch/x86/boot/bzImage"
+
+
 def describe(tree):
     """Return what a built kernel is (dict): version, commit, config, gcc."""
     fragments = KERNELS.get(Path(tree).name, ("", (GUEST,)))[1]
@@ -207,7 +212,7 @@ def main():
         for side, tree in trees.items():
             about = describe(tree)
             say(f"{side}: {about['release']}, {about['compiler']}, "
-                f"{shown_path(tree)}/arch/x86/boot/bzImage")
+                f"{shown_path(image_path(tree))}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Boot a kernel into an initramfs that runs static programs.
 
-For kernels that cannot use the host's files: a 32-bit kernel beside a 64-bit
-user land.  The init is scripts/tinyinit.c; what the programs print comes
-over the serial console.
+For kernels that cannot use the host's files (a 32-bit kernel beside a 64-bit
+user land), and for measurements that shall repeat to the last digit: nothing
+from outside comes in but the clock, and REPEATABLE takes that away too.  The
+init is scripts/tinyinit.c; what the programs print comes over the serial
+console.
 """
 
 import argparse
@@ -18,6 +20,16 @@ from pathlib import Path
 from common import (BUILD, LOGS, ROOT, Fail, build_lock, need_tool,
                     run_logged, run_main, shown_path, tail)
 
+EMULATED = ("-accel", "tcg", "-cpu", "max")
+HARDWARE = ("-accel", "kvm", "-cpu", "host")
+# One instruction is one ns, idle time is skipped, the date is always the same
+# and no random numbers come from the host.
+REPEATABLE = ("-accel", "tcg", "-cpu", "max,-rdrand,-rdseed",
+              "-icount", "shift=0,sleep=off",
+              "-rtc", "base=2026-01-01,clock=vm")
+# No addresses drawn by lot, and no check of the timer against the loops of
+# another clock.
+REPEATABLE_KERNEL = "nokaslr norandmaps no_timer_check"
 
 
 class Run:
@@ -38,16 +50,19 @@ def cpio_entry(number, name, mode, data=b"", device=(0, 0)):
     return entry + b"\0" * (-len(data) % 4)
 
 
-def make_initramfs(init, programs, seconds):
+def make_initramfs(init, programs, seconds, files=(), settle=0):
     """Return an initramfs (bytes).
 
     init: Path of the static init.  programs: [(Path, [argument, ...])].
-    seconds: time limit of each program.
+    seconds: time limit of each program.  files: paths (str) in the guest
+    that are shown afterwards.  settle: seconds to wait before.
     """
-    names, rows, parts = {}, [], []
+    names, parts = {}, []
+    rows = [f"{settle} wait"] if settle else []
     for path, arguments in programs:
         names["/" + path.name] = path
         rows.append(" ".join([str(seconds), "/" + path.name, *arguments]))
+    rows += [f"0 show {name}" for name in files]
     parts.append(("dev", stat.S_IFDIR | 0o755, b"", (0, 0)))
     parts.append(("dev/console", stat.S_IFCHR | 0o600, b"", (5, 1)))
     parts.append(("init", stat.S_IFREG | 0o755, init.read_bytes(), (0, 0)))
@@ -76,13 +91,18 @@ def read_console(text):
 
 
 def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
-              seconds=120, name="tiny", bits=32):
+              seconds=120, name="tiny", bits=32, machine=EMULATED, append="",
+              files=(), settle=0):
     """Boot a bzImage and run programs; returns [(name, Run)].
 
     programs: [(Path of a static program, [argument, ...])].  timeout: of
-    the guest, in seconds; seconds: of each program.  Raises Fail when the
-    guest does not come to the end, or one of the programs did not start.
-    The console is kept in build/logs/NAME.console.
+    the guest, in seconds; seconds: of each program, by the guest's clock.
+    machine: QEMU's options for the processor.  append: kernel parameters.
+    files: paths (str) in the guest; what they hold at the end comes back
+    like the output of programs of these names.  settle: seconds that the
+    guest waits before the first program.  Raises Fail when the guest does
+    not come to the end, or one of the programs did not start.  The console
+    is kept in build/logs/NAME.console.
     """
     need_tool("qemu-system-x86_64", "qemu-system-x86")
     console = LOGS / f"{name}.console"
@@ -94,24 +114,27 @@ def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
                     str(init), str(ROOT / "scripts/tinyinit.c")],
                    LOGS / "tinyinit.log", what="compiling tinyinit.c")
         archive = job / "initramfs"
-        archive.write_bytes(make_initramfs(init, programs, seconds))
+        archive.write_bytes(make_initramfs(init, programs, seconds, files,
+                                           settle))
         status = run_logged(
             [f"qemu-system-{'i386' if bits == 32 else 'x86_64'}",
-             "-accel", "tcg", "-cpu", "max", "-smp", str(cpus), "-m", memory,
-             "-nodefaults", "-display", "none", "-serial", "stdio",
+             *machine, "-smp", str(cpus), "-m", memory, "-nodefaults",
+             "-display", "none", "-serial", "stdio",
              "-no-reboot", "-kernel", str(image), "-initrd", str(archive),
-             "-append", "console=ttyS0 panic=-1"],
+             "-append", f"console=ttyS0 panic=-1 {append}".strip()],
             console, timeout=timeout, check=False, what="the guest")
     finally:
         shutil.rmtree(job, ignore_errors=True)
     text = console.read_text(errors="replace").replace("\r", "")
     runs = read_console(text)
-    if not re.search(rf"^@@ done {len(programs)}$", text, re.M):
+    rows = bool(settle) + len(programs) + len(files)
+    if not re.search(rf"^@@ done {rows}$", text, re.M):
         why = (f"did not end within {timeout} s" if status is None else
                "ended too early: a panic, or a kernel that does not boot")
         raise Fail(f"the guest '{name}' {why}; the end of "
                    f"{shown_path(console)}:\n{tail(console)}")
-    if [name for name, _ in runs] != [path.name for path, _ in programs]:
+    if [name for name, _ in runs] != [path.name for path, _ in programs] \
+            + [path.lstrip("/") for path in files]:
         raise Fail(f"not all programs ran; see {shown_path(console)}")
     return runs
 

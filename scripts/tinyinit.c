@@ -5,6 +5,8 @@
  * the console. scripts/tinyguest.py makes the initramfs and reads the console.
  *
  * A line of /tests is: SECONDS PROGRAM [ARGUMENT]...
+ * With "wait" for the program: let SECONDS pass. With "show" and a path: write
+ * what is in that file, as if a program of that path had printed it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,6 +59,21 @@ static int wait_for(pid_t child, unsigned int seconds)
 				   128 + WTERMSIG(status);
 }
 
+static void show(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	int error = file ? 0 : errno;
+	int ch;
+
+	printf("@@ begin %s\n", path);
+	while (file && (ch = getc(file)) != EOF)
+		putchar(ch);
+	if (file)
+		fclose(file);
+	printf("\n@@ end %s %d\n", path, error);
+	fflush(stdout);
+}
+
 static void run(char *line)
 {
 	char *words[MAX_WORDS + 1] = { NULL };
@@ -70,6 +87,14 @@ static void run(char *line)
 	if (count < 2)
 		return;
 	seconds = atoi(words[0]);
+	if (!strcmp(words[1], "wait")) {
+		sleep(seconds);
+		return;
+	}
+	if (count == 3 && !strcmp(words[1], "show")) {
+		show(words[2]);
+		return;
+	}
 	printf("@@ begin %s\n", words[1]);
 	fflush(stdout);
 	child = fork();

@@ -5,21 +5,30 @@
 Part of 'make bench'.  The series' own test program runs on both kernels; on
 the series' each case runs twice in one boot, with the scheduler's features
 YIELD_TICK and YIELD_HANDOVER off and on.
+
+The guest is one into which nothing comes from outside (see tinyguest.py): how
+long a call takes depends on where in a tick it falls, so the figures repeat
+only where everything does, from the first instruction of the boot.
 """
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 
 from common import (BUILD, LOGS, Fail, run_logged, run_main, shown_path,
                     write_atomically)
-from guest import boot
-from kernel import make_environment
+from kernel import image_path, make_environment
+from tinyguest import HARDWARE, REPEATABLE, REPEATABLE_KERNEL, boot_tiny
 
 TEST = "yield_latency"
 FOLDER = "tools/testing/selftests/sched"
+REPORT = "/tmp/report.json"
 GUEST_SECONDS = 900
+# By the guest's clock, which may run at a tenth of the speed or ten times it.
+PROGRAM_SECONDS = 1800
+# The guest takes another clock some time after boot, when it has calibrated
+# it: not in the middle of a run.
+SETTLE_SECONDS = 5
 # Which column of the tables is which run: side, features.
 COLUMNS = {"base": ("base", "as-is"), "off": ("series", "old"),
            "on": ("series", "new")}
@@ -28,10 +37,6 @@ SLICES = {0: "default", 2800: "2.8 ms", 20000: "20 ms", 100000: "100 ms"}
 PLOTTED_WORK = 100
 # Longer than by default, so that also the median of calls which take 300 ms
 # settles.
-# The guest takes another clock some time after boot, when it has calibrated
-# it: not in the middle of a run.
-CLOCK = ("while grep -q early /sys/devices/system/clocksource/clocksource0/"
-         "current_clocksource; do sleep 0.2; done;")
 DURATION = ("--seconds", "0.3", "--calls", "9", "--storm", "2")
 
 
@@ -47,7 +52,7 @@ def build_test(tree):
     program = output / TEST
     program.unlink(missing_ok=True)
     run_logged(["make", "-C", str(tree / FOLDER), f"OUTPUT={output}",
-                str(program)], LOGS / f"build-{TEST}.log",
+                "USERLDFLAGS=-static", str(program)], LOGS / f"build-{TEST}.log",
                env=make_environment(), what=f"building {TEST}")
     if not program.exists():
         raise Fail(f"building {TEST} made no {shown_path(program)}")
@@ -59,22 +64,27 @@ def measure(tree, program, side, kvm, arguments=()):
 
     Raises Fail when the test fails, skips as a whole, or writes no JSON.
     """
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as place:
-        result_file = Path(place) / "report.json"
-        command = " ".join([CLOCK, str(program), "--json", str(result_file),
-                            *DURATION, *ARGUMENTS[side], *arguments])
-        result = boot(tree, command, cpus=1,
-                      icount=None if kvm else "wait-idle", kvm=kvm,
-                      timeout=GUEST_SECONDS, name=f"yield-{side}",
-                      share=Path(place))
-        log = LOGS / f"yield-{side}.ktap"
-        write_atomically(log, result.output)
-        if result.status != 0 or not result_file.exists():
-            raise Fail(f"{TEST} ended with status {result.status} on the "
-                       f"{side} kernel; the end of its output, "
-                       f"{shown_path(log)}:\n    "
-                       + "\n    ".join(result.output.splitlines()[-12:]))
-        return json.loads(result_file.read_text())
+    words = ["--json", REPORT, *DURATION, *ARGUMENTS[side], *arguments]
+    runs = boot_tiny(image_path(tree), [(program, words)], cpus=1, bits=64,
+                     machine=HARDWARE if kvm else REPEATABLE,
+                     append="" if kvm else REPEATABLE_KERNEL,
+                     timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS,
+                     settle=SETTLE_SECONDS, files=[REPORT],
+                     name=f"yield-{side}")
+    (_, result), (_, shown) = runs
+    log = LOGS / f"yield-{side}.ktap"
+    write_atomically(log, result.output)
+    if result.status != 0 or shown.status != 0:
+        raise Fail(f"{TEST} ended with status {result.status} on the "
+                   f"{side} kernel; the end of its output, "
+                   f"{shown_path(log)}:\n    "
+                   + "\n    ".join(result.output.splitlines()[-12:]))
+    try:
+        return json.loads(shown.output)
+    except ValueError as failure:
+        raise Fail(f"what {TEST} wrote on the {side} kernel is no JSON "
+                   f"({failure}); the console: "
+                   f"{shown_path(LOGS)}/yield-{side}.console") from None
 
 
 def columns(report):

@@ -580,7 +580,15 @@ class TinyGuest(Case):
                          [("a_32", 0), ("b_32", 4), ("c_32", None)])
         self.assertEqual(runs[0][1].output, "hello\n")
 
-    def boot(self, said, status=0):
+    def test_files_are_shown_after_the_programs(self):
+        init, program = self.temp / "init", self.temp / "prog"
+        for path in (init, program):
+            path.write_bytes(b"")
+        data = tinyguest.make_initramfs(init, [(program, [])], 7, ["/tmp/f"],
+                                        3)
+        self.assertIn(b"3 wait\n7 /prog\n0 show /tmp/f\n", data)
+
+    def boot(self, said, status=0, **more):
         """boot_tiny() with a QEMU that says this."""
         program = self.temp / "a"
         program.write_bytes(b"")
@@ -597,7 +605,7 @@ class TinyGuest(Case):
                 mock.patch.object(tinyguest, "BUILD", self.temp), \
                 mock.patch.object(tinyguest, "LOGS", self.temp):
             return tinyguest.boot_tiny(self.temp / "bzImage",
-                                       [(program, [])])
+                                       [(program, [])], **more)
 
     def test_a_guest_that_does_not_come_to_the_end(self):
         for said in ("panic\n", "@@ begin /a\n@@ end /a 0\n",
@@ -615,6 +623,15 @@ class TinyGuest(Case):
     def test_a_guest_that_is_well(self):
         (name, run), = self.boot("@@ begin /a\nx\n@@ end /a 0\n@@ done 1\n")
         self.assertEqual((name, run.status), ("a", 0))
+
+    def test_a_file_comes_back(self):
+        ran = "@@ begin /a\nx\n@@ end /a 0\n"
+        runs = self.boot(ran + "@@ begin /tmp/f\n{}\n@@ end /tmp/f 0\n"
+                         "@@ done 3\n", files=["/tmp/f"], settle=1)
+        self.assertEqual([(name, run.output) for name, run in runs],
+                         [("a", "x\n"), ("tmp/f", "{}\n")])
+        with self.assertRaises(Fail):
+            self.boot(ran + "@@ done 3\n", files=["/tmp/f"], settle=1)
 
     def test_init_compiles(self):
         if not shutil.which("gcc"):

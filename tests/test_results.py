@@ -17,6 +17,7 @@ import stress
 import throughput
 from common import Fail
 from kernel import missing_settings
+from tinyguest import Run
 import yieldbench
 
 
@@ -387,6 +388,37 @@ def yield_report(switch=(1000, 1010, 1020), share=(0.12, 0.13, 8.2)):
     return {"benchmark": yieldbench.TEST, "version": 1,
             "sides": {side: {"tick_ns": 1000000, "cases": cases}
                       for side, cases in sides.items()}}
+
+
+class YieldMeasure(Case):
+    """measure() of yieldbench.py: what comes out of the guest."""
+
+    def measure(self, status, shown, output="TAP version 13\n"):
+        runs = [("yield_latency", Run(status, output)),
+                ("tmp/report.json", Run(*shown))]
+        with mock.patch.object(yieldbench, "boot_tiny",
+                               return_value=runs) as boot, \
+                mock.patch.object(yieldbench, "LOGS", self.temp):
+            report = yieldbench.measure(self.temp, self.temp / "program",
+                                        "series", False)
+        return report, boot.call_args
+
+    def test_what_the_program_wrote_comes_back(self):
+        report, call = self.measure(0, (0, '{"cases": []}\n\n'))
+        self.assertEqual(report, {"cases": []})
+        (program, words), = call.args[1]
+        self.assertEqual(program, self.temp / "program")
+        self.assertIn("--features", words)
+        # Nothing from outside: else the figures do not repeat.
+        self.assertIn("shift=0,sleep=off", call.kwargs["machine"])
+        self.assertEqual(call.kwargs["cpus"], 1)
+
+    def test_no_result_is_an_error(self):
+        for status, shown in ((1, (0, "{}")), (None, (2, "")), (0, (2, "")),
+                              (0, (0, '{"cut off'))):
+            with self.subTest(status=status, shown=shown), \
+                    self.assertRaises(Fail):
+                self.measure(status, shown)
 
 
 class YieldTables(Case):
