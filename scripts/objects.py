@@ -42,7 +42,8 @@ COMPILE_TIMEOUT = 3600
 
 class Config:
     """A kernel configuration: fragments (paths) over an architecture's
-    allnoconfig, or a make target (str) that writes the whole of it.
+    allnoconfig, or a make target (str) that writes the whole of it, with one
+    fragment of exceptions.
 
     from_tree: a fragment (str) of the kernel's own, below its top folder.
     It names options that are long gone, so it is not checked.
@@ -71,7 +72,7 @@ MATRIX = {
                         from_tree="kernel/configs/x86_debug.config"),
     "i386": Config(GUEST32, arch="i386"),
     "i386-up": Config(GUEST32, "i386-up", arch="i386"),
-    "allmod": Config(target="allmodconfig"),
+    "allmod": Config("allmod", target="allmodconfig"),
 }
 # And those that only boot.
 KNOWN = MATRIX | {"kunit": Config(GUEST, "kunit")}
@@ -310,8 +311,11 @@ def configure(tree, name, compiler, strict=True):
     if compiler == "clang":
         environment["LLVM"] = f"-{CLANG}"
     if config.target:
+        fragment, = config.fragments
         run_logged(object_make(name, compiler, config.target), log,
-                   env=make_environment(), what=f"make {config.target}")
+                   env=make_environment() | {
+                       "KCONFIG_ALLCONFIG": str(fragment)},
+                   what=f"make {config.target}")
     else:
         run_logged(["./scripts/kconfig/merge_config.sh", "-n", "-O",
                     str(folder), *map(str, [*config.fragments, *more])],

@@ -57,17 +57,13 @@
 #define _FILE_OFFSET_BITS 64
 #include <getopt.h>
 #include <math.h>
-#include <mntent.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
-#include <sys/utsname.h>
 #include <linux/magic.h>
 
-#include "kselftest.h"
-#include "yield_helpers.h"
+#include "bench_helpers.h"
 
 #define WATCHDOG	30
 #define BURNERS		4
@@ -82,8 +78,6 @@
 
 /* Clocks of CPU time and real time are not the same. */
 #define CLOCK_ERROR(ns)	((ns) / 100 + 2 * NSEC_PER_MSEC)
-
-#define CGROUP_ROOT	"/sys/fs/cgroup"
 
 enum periodic_name {
 	AUDIO,
@@ -179,35 +173,12 @@ static const char * const layout_names[NR_LAYOUTS] = {
 	[CGROUPS]	= "cgroups",
 };
 
-enum verdict {
-	RUNNING,
-	OK,
-	SKIP,
-	FAIL,
-};
-
-static const char * const verdict_names[] = {
-	[OK]	= "ok",
-	[SKIP]	= "skip",
-	[FAIL]	= "fail",
-};
-
-#define MAX_FIGURES	16
-
-struct figure {
-	const char *name;
-	double value;
-};
-
 struct result {
 	char name[64];
 	const struct periodic *task;
 	const struct load *load;
 	enum layout layout;
-	enum verdict verdict;
-	char reason[200];
-	struct figure figure[MAX_FIGURES];
-	int figures;
+	struct outcome outcome;
 };
 
 /**
@@ -240,7 +211,9 @@ struct account {
  * @verdict:	the first of what they say
  * @reason:	for @verdict
  * @stop:	the measured task is done
- * @t0:		when its first period fell due
+ * @t0:		when its first period fell due, in ns
+ * @task:	what the measured task did
+ * @part:	what each thread of the load did
  */
 struct shared {
 	pthread_barrier_t barrier;
@@ -340,46 +313,6 @@ static long long thread_ns(void)
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
 
 	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
-}
-
-static void sleep_until(long long when)
-{
-	const struct timespec ts = {
-		.tv_sec = when / NSEC_PER_SEC,
-		.tv_nsec = when % NSEC_PER_SEC,
-	};
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) ==
-	       EINTR)
-		;
-}
-
-static void work_loops(unsigned long loops)
-{
-	while (loops--)
-		asm volatile ("" : : : "memory");
-}
-
-/*
- * Only how often the CPU time is looked at depends on this. The shortest of
- * some runs: what is longer was interrupted.
- */
-static void calibrate(void)
-{
-	const unsigned long loops = 100000;
-	long long best = LLONG_MAX, start;
-	int i;
-
-	for (i = 0; i < 10; i++) {
-		start = now_ns();
-		work_loops(loops);
-		start = now_ns() - start;
-		if (start > 0 && start < best)
-			best = start;
-	}
-	grain_loops = (double)loops * GRAIN_NS / best;
-	if (!grain_loops)
-		grain_loops = 1;
 }
 
 /* Random numbers that are the same with every C library. */
@@ -894,28 +827,10 @@ static void check_row(const struct usage *usage, long long elapsed)
  * Figures.
  */
 
-static int compare(const void *a, const void *b)
+static bool add_latencies(struct outcome *out)
 {
-	long long x = *(const long long *)a;
-	long long y = *(const long long *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static void add_figure(const char *name, double value)
-{
-	row->figure[row->figures].name = name;
-	row->figure[row->figures++].value = value;
-}
-
-/* Number ceil(p * n / 100) of n sorted values, counted from one. */
-static double percentile(const long long *sorted, long long n, int p)
-{
-	return sorted[(p * n + 99) / 100 - 1];
-}
-
-static bool add_latencies(void)
-{
+	static const char * const latency[] = { "p50", "p99", "max" };
+	static const char * const waits[] = { "wait_p50", "wait_p99", "wait_max" };
 	long long n = sh->task.ran, i;
 	double mean = 0, squares = 0;
 	const struct record *r;
@@ -931,27 +846,21 @@ static bool add_latencies(void)
 	}
 	for (i = 0; i < n; i++)
 		squares += (value[i] - mean) * (value[i] - mean);
-	qsort(value, n, sizeof(*value), compare);
-	add_figure("mean", mean);
-	add_figure("sd", n > 1 ? sqrt(squares / (n - 1)) : 0);
-	add_figure("p50", percentile(value, n, 50));
-	add_figure("p99", percentile(value, n, 99));
-	add_figure("max", value[n - 1]);
+	add_figure(out, "mean", mean);
+	add_figure(out, "sd", n > 1 ? sqrt(squares / (n - 1)) : 0);
+	add_percentiles(out, value, n, latency);
 
 	for (i = 0; i < n; i++) {
 		r = &records[i];
 		value[i] = r->end - due_at(r->number) - r->cpu;
 	}
-	qsort(value, n, sizeof(*value), compare);
-	add_figure("wait_p50", percentile(value, n, 50));
-	add_figure("wait_p99", percentile(value, n, 99));
-	add_figure("wait_max", value[n - 1]);
+	add_percentiles(out, value, n, waits);
 	free(value);
 
 	return true;
 }
 
-static void summarize(void)
+static void summarize(struct outcome *out)
 {
 	long long nr = periods_of(row->task), met = 0, needed = 0, i;
 	double share, load_share = 0;
@@ -966,10 +875,10 @@ static void summarize(void)
 		units += sh->part[i].units;
 	}
 
-	add_figure("periods", nr);
-	add_figure("ran", sh->task.ran);
-	add_figure("met", met);
-	if (!add_latencies()) {
+	add_figure(out, "periods", nr);
+	add_figure(out, "ran", sh->task.ran);
+	add_figure(out, "met", met);
+	if (!add_latencies(out)) {
 		report(FAIL, "no memory for the figures");
 		return;
 	}
@@ -980,10 +889,10 @@ static void summarize(void)
 		report(FAIL, "got %.2f %% of the CPU time needed", share);
 		return;
 	}
-	add_figure("desired_cpu", needed ? share : 100);
-	add_figure("deadlines_met", 100.0 * met / nr);
-	add_figure("load_share", load_share);
-	add_figure("load_units", units);
+	add_figure(out, "desired_cpu", needed ? share : 100);
+	add_figure(out, "deadlines_met", 100.0 * met / nr);
+	add_figure(out, "load_share", load_share);
+	add_figure(out, "load_units", units);
 }
 
 /*
@@ -1084,8 +993,7 @@ static void run_row(void)
 	long long start;
 
 	if (reason) {
-		row->verdict = SKIP;
-		snprintf(row->reason, sizeof(row->reason), "%s", reason);
+		set_outcome(&row->outcome, SKIP, reason);
 		return;
 	}
 
@@ -1103,9 +1011,8 @@ static void run_row(void)
 	if (!sh->verdict)
 		check_row(usage, now_ns() - start);
 	if (!sh->verdict)
-		summarize();
-	row->verdict = sh->verdict ? sh->verdict : OK;
-	snprintf(row->reason, sizeof(row->reason), "%s", sh->reason);
+		summarize(&row->outcome);
+	set_outcome(&row->outcome, sh->verdict ? sh->verdict : OK, sh->reason);
 }
 
 /*
@@ -1115,19 +1022,12 @@ static void run_row(void)
 static void remove_cgroups(void)
 {
 	static const char * const names[] = { "/task", "/load", "" };
-	const struct timespec ts = { .tv_nsec = 5 * NSEC_PER_MSEC };
 	char path[PATH_MAX];
 	unsigned int i;
-	int tries;
 
-	/* Who ends closes files first and leaves the cgroup later. */
 	for (i = 0; i < ARRAY_SIZE(names); i++) {
 		snprintf(path, sizeof(path), "%s%s", remains->cgroup, names[i]);
-		for (tries = 0; tries < 1000 && rmdir(path); tries++) {
-			if (errno != EBUSY)
-				break;
-			nanosleep(&ts, NULL);
-		}
+		remove_cgroup(path);
 	}
 	if (remains->control[0])
 		write_text(remains->control, "-cpu");
@@ -1149,14 +1049,7 @@ static void remove_files(void)
 
 static void janitor_run(int fd)
 {
-	char byte;
-	int i;
-
-	setsid();
-	for (i = 1; i < NSIG; i++)
-		signal(i, SIG_IGN);
-	while (read(fd, &byte, 1) < 0 && errno == EINTR)
-		;
+	guard_wait(fd);
 	if (remains->dir[0])
 		remove_files();
 	if (remains->cgroup[0])
@@ -1224,52 +1117,13 @@ static void janitor_start(void)
  * What rows need.
  */
 
-/* Without a mount of cgroup v2 we mount one, where nobody else sees it. */
 static void find_cgroups(void)
 {
-	struct mntent *entry;
-	FILE *mounts;
-
-	if (geteuid()) {
+	if (geteuid())
 		snprintf(no_cgroups, sizeof(no_cgroups), "cgroups: not root");
-		return;
-	}
-	mounts = setmntent("/proc/self/mounts", "r");
-	while (mounts && (entry = getmntent(mounts))) {
-		if (!strcmp(entry->mnt_type, "cgroup2")) {
-			snprintf(cgroup_mount, sizeof(cgroup_mount), "%s",
-				 entry->mnt_dir);
-			break;
-		}
-	}
-	if (mounts)
-		endmntent(mounts);
-	if (cgroup_mount[0])
-		return;
-
-	if (unshare(CLONE_NEWNS) ||
-	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("cgroup2", CGROUP_ROOT, "cgroup2", 0, NULL)) {
+	else if (!find_cgroup2(cgroup_mount, sizeof(cgroup_mount)))
 		snprintf(no_cgroups, sizeof(no_cgroups),
 			 "cgroup v2 cannot be mounted: %s", strerror(errno));
-		return;
-	}
-	snprintf(cgroup_mount, sizeof(cgroup_mount), "%s", CGROUP_ROOT);
-}
-
-static bool has_word(const char *path, const char *wanted)
-{
-	char text[4096], *word, *save;
-
-	if (!read_text(path, text, sizeof(text)))
-		return false;
-	for (word = strtok_r(text, "\n ", &save); word;
-	     word = strtok_r(NULL, "\n ", &save)) {
-		if (!strcmp(word, wanted))
-			return true;
-	}
-
-	return false;
 }
 
 static bool make_cgroup(const char *name)
@@ -1387,18 +1241,6 @@ static void make_files(void)
 		fill_file(read_fd);
 }
 
-/* In MB; 0 when the kernel does not say. */
-static unsigned long free_memory(void)
-{
-	long long kb = 0;
-	char text[8192];
-
-	if (read_text("/proc/meminfo", text, sizeof(text)))
-		find_count(text, "MemAvailable", &kb);
-
-	return kb / 1024;
-}
-
 static unsigned long free_disk(void)
 {
 	struct statvfs st;
@@ -1433,7 +1275,7 @@ static enum backing find_backing(void)
  */
 static void check_room(void)
 {
-	unsigned long disk = free_disk(), memory = free_memory();
+	unsigned long disk = free_disk(), memory = available_kb() / 1024;
 	unsigned long need = mem_mb;
 
 	backing = find_backing();
@@ -1459,123 +1301,35 @@ static void check_room(void)
  * Output.
  */
 
-static void print_result(void)
-{
-	char text[1024] = "";
-	size_t len = 0;
-	int i;
-
-	for (i = 0; i < row->figures; i++)
-		len += snprintf(text + len, sizeof(text) - len, " %s %.10g",
-				row->figure[i].name, row->figure[i].value);
-
-	switch (row->verdict) {
-	case OK:
-		ksft_print_msg("%s:%s\n", row->name, text);
-		ksft_test_result_pass("%s\n", row->name);
-		break;
-	case SKIP:
-		ksft_test_result_code(KSFT_SKIP, row->name, "%s", row->reason);
-		break;
-	default:
-		ksft_print_msg("%s: %s\n", row->name, row->reason);
-		ksft_test_result_fail("%s\n", row->name);
-		break;
-	}
-}
-
-static void json_string(FILE *file, const char *s)
-{
-	putc('"', file);
-	for (; *s; s++) {
-		unsigned char ch = *s;
-
-		if (ch == '"' || ch == '\\')
-			fprintf(file, "\\%c", ch);
-		else if (ch < 0x20 || ch >= 0x7f)
-			fprintf(file, "\\u%04x", ch);
-		else
-			putc(ch, file);
-	}
-	putc('"', file);
-}
-
 static void json_result(FILE *file, const struct result *res)
 {
-	int i;
-
 	fprintf(file, "    {\"name\": \"%s\", \"task\": \"%s\", \"load\": \"%s\", ",
 		res->name, res->task->name, res->load->name);
-	fprintf(file, "\"layout\": \"%s\", \"status\": \"%s\", \"reason\": ",
-		layout_names[res->layout], verdict_names[res->verdict]);
-	if (res->verdict == OK)
-		fprintf(file, "null");
-	else
-		json_string(file, res->reason);
+	fprintf(file, "\"layout\": \"%s\", ", layout_names[res->layout]);
+	json_status(file, &res->outcome);
 	fprintf(file, ", \"period_ns\": %lld", res->task->period);
-	for (i = 0; res->verdict == OK && i < res->figures; i++)
-		fprintf(file, ", \"%s\": %.10g", res->figure[i].name,
-			res->figure[i].value);
+	json_figures(file, &res->outcome);
 	fprintf(file, "}");
-}
-
-static const char *autogroup(void)
-{
-	char text[16];
-
-	if (!read_text("/proc/sys/kernel/sched_autogroup_enabled", text,
-		       sizeof(text)))
-		return "null";
-
-	return *text == '0' ? "false" : "true";
 }
 
 static void json_all(FILE *file, unsigned int nr)
 {
-	struct utsname uts = {};
 	unsigned int i;
 
-	uname(&uts);
-	fprintf(file, "{\n  \"benchmark\": \"interactive_latency\",\n");
-	fprintf(file, "  \"version\": 1,\n  \"unit\": \"ns\",\n");
-	fprintf(file, "  \"bits\": %zu,\n  \"kernel\": ", sizeof(long) * 8);
-	json_string(file, uts.release);
-	if (any_cpu)
-		fprintf(file, ",\n  \"cpu\": null,\n");
-	else
-		fprintf(file, ",\n  \"cpu\": %d,\n", cpu);
+	json_head(file, "interactive_latency", any_cpu ? -1 : cpu);
 	fprintf(file, "  \"tick_ns\": %lld,\n  \"seconds\": %g,\n", tick_ns(),
 		seconds);
 	fprintf(file, "  \"seed\": %lu,\n  \"io_mb\": %lu,\n", seed, io_mb);
 	fprintf(file, "  \"mem_mb\": %lu,\n  \"files_in_memory\": %s,\n",
 		mem_mb, json_backing[backing]);
-	fprintf(file, "  \"autogroup\": %s,\n  \"cases\": [\n", autogroup());
+	fprintf(file, "  \"autogroup\": %s,\n  \"cases\": [\n",
+		json_autogroup());
 	for (i = 0; i < nr; i++) {
 		if (i)
 			fprintf(file, ",\n");
 		json_result(file, &results[i]);
 	}
 	fprintf(file, "\n  ]\n}\n");
-}
-
-/* Beside the final name, so that the rename() stays in one file system. */
-static FILE *json_open(char *name, size_t size)
-{
-	FILE *file;
-	int fd;
-
-	snprintf(name, size, "%s.XXXXXX", json_path);
-	fd = mkstemp(name);
-	if (fd < 0)
-		return NULL;
-	fchmod(fd, 0644);
-	file = fdopen(fd, "w");
-	if (!file) {
-		close(fd);
-		unlink(name);
-	}
-
-	return file;
 }
 
 static bool json_write(unsigned int nr)
@@ -1587,41 +1341,14 @@ static bool json_write(unsigned int nr)
 
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &old);
-	file = json_open(name, sizeof(name));
+	file = json_open(json_path, name, sizeof(name));
 	if (file) {
 		json_all(file, nr);
-		good = !ferror(file);
-		good = !fclose(file) && good && !rename(name, json_path);
-		if (!good)
-			unlink(name);
+		good = json_close(file, json_path, name);
 	}
-	if (!good)
-		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
 	sigprocmask(SIG_SETMASK, &old, NULL);
 
 	return good;
-}
-
-/* Find out before the measurement, not after it. */
-static bool json_possible(void)
-{
-	char name[PATH_MAX];
-	struct stat st;
-	FILE *file;
-
-	if (!lstat(json_path, &st) && !S_ISREG(st.st_mode)) {
-		fprintf(stderr, "%s: not a regular file\n", json_path);
-		return false;
-	}
-	file = json_open(name, sizeof(name));
-	if (!file) {
-		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
-		return false;
-	}
-	fclose(file);
-	unlink(name);
-
-	return true;
 }
 
 /*
@@ -1661,29 +1388,12 @@ static void usage(const char *name)
 	       KSFT_FAIL, KSFT_SKIP);
 }
 
-static __noreturn __printf(1, 2) void usage_error(const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	vfprintf(stderr, fmt, args);
-	va_end(args);
-	fputc('\n', stderr);
-
-	/* Not the usual 2, which a test runner reads as an expected failure. */
-	exit(KSFT_FAIL);
-}
-
 static double parse_number(const char *option, const char *text, double min,
 			   double max)
 {
 	double value;
-	char *end;
 
-	errno = 0;
-	value = strtod(text, &end);
-	if (*text < '0' || *text > '9' || *end || errno || !(value >= min) ||
-	    !(value <= max))
+	if (!is_number(text, min, max, &value))
 		usage_error("--%s %s: not a number from %.10g to %.10g", option,
 			    text, min, max);
 
@@ -1796,12 +1506,11 @@ static void parse_options(int argc, char **argv)
 	};
 	bool any_task = false, any_load = false, any_layout = false;
 	bool list = false, all = false, io = false, mem = false;
-	const char *slow = getenv("KSFT_MACHINE_SLOW");
 	const char *given_dir = NULL;
 	unsigned int i;
 	int opt;
 
-	if (slow && !strcmp(slow, "yes"))
+	if (machine_slow())
 		seconds /= 2;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -1886,18 +1595,6 @@ static void parse_options(int argc, char **argv)
 		usage_error("%s", no_memory);
 }
 
-static void *map_shared(size_t size)
-{
-	void *mem;
-
-	mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
-		   MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (mem == MAP_FAILED)
-		ksft_exit_fail_perror("mmap");
-
-	return mem;
-}
-
 static bool any_row(bool (*needs)(const struct result *res))
 {
 	const struct result *res;
@@ -1939,7 +1636,10 @@ static void prepare(void)
 	if (any_row(needs_files) && !no_files[0])
 		make_files();
 	draw_all();
-	calibrate();
+	/* Only how often the CPU time is looked at depends on this. */
+	grain_loops = loops_in(GRAIN_NS);
+	if (!grain_loops)
+		grain_loops = 1;
 }
 
 int main(int argc, char **argv)
@@ -1947,7 +1647,7 @@ int main(int argc, char **argv)
 	unsigned int plan;
 
 	parse_options(argc, argv);
-	if (json_path && !json_possible())
+	if (json_path && !json_possible(json_path))
 		exit(KSFT_FAIL);
 
 	signal(SIGCHLD, SIG_DFL);
@@ -1969,17 +1669,11 @@ int main(int argc, char **argv)
 
 	for (row = results; row->task; row++) {
 		run_row();
-		print_result();
+		print_outcome(row->name, &row->outcome);
 	}
 
 	if (json_path && !json_write(plan))
 		exit(KSFT_FAIL);
 
-	/* ksft_finished() takes a run of nothing but skips for a pass. */
-	if ((unsigned int)ksft_get_xskip_cnt() == plan) {
-		ksft_print_cnts();
-		exit(KSFT_SKIP);
-	}
-
-	ksft_finished();
+	finish();
 }

@@ -45,7 +45,6 @@
 #include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -54,10 +53,8 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/utsname.h>
 
-#include "kselftest.h"
-#include "yield_helpers.h"
+#include "bench_helpers.h"
 
 #ifndef SCHED_EXT
 #define SCHED_EXT	7
@@ -260,35 +257,11 @@ static const char * const via_names[NR_VIAS] = {
 	[ICMP]		= "icmp",
 };
 
-enum verdict {
-	RUNNING,
-	OK,
-	SKIP,
-	FAIL,
-	NR_VERDICTS,
-};
-
-static const char * const verdict_names[NR_VERDICTS] = {
-	[OK]		= "ok",
-	[SKIP]		= "skip",
-	[FAIL]		= "fail",
-};
-
-#define MAX_FIGURES	16
-
-struct figure {
-	const char *name;
-	double value;
-};
-
 struct result {
 	char name[32];
 	int load;
 	bool interactive;
-	enum verdict verdict;
-	char reason[200];
-	struct figure figure[MAX_FIGURES];
-	int figures;
+	struct outcome outcome;
 };
 
 /* A cache line of its own for each that counts. */
@@ -797,8 +770,6 @@ static bool run_answerer(void)
  * Two cgroups, and who removes them.
  */
 
-#define CGROUP_MOUNT	"/sys/fs/cgroup"
-
 enum side {
 	INTERACTIVE,
 	LOAD,
@@ -817,53 +788,10 @@ static bool cgroup_enabled;
 static pid_t cgroup_guard = -1;
 static int cgroup_guard_fd = -1;
 
-static bool has_word(const char *path, const char *name)
-{
-	char text[4096], *word, *save;
-
-	if (!read_text(path, text, sizeof(text)))
-		return false;
-	for (word = strtok_r(text, "\n ", &save); word;
-	     word = strtok_r(NULL, "\n ", &save)) {
-		if (!strcmp(word, name))
-			return true;
-	}
-
-	return false;
-}
-
-static bool find_cgroup2(void)
-{
-	char line[2 * PATH_MAX], type[64];
-	bool found = false;
-	FILE *file;
-
-	file = fopen("/proc/self/mounts", "re");
-	if (!file)
-		return false;
-	while (!found && fgets(line, sizeof(line), file)) {
-		found = sscanf(line, "%*s %1023s %63s", cgroup_root, type) == 2 &&
-			!strcmp(type, "cgroup2");
-	}
-	fclose(file);
-
-	return found;
-}
-
 static void cgroup_path(char *path, size_t size, const char *dir,
 			const char *name)
 {
 	snprintf(path, size, "%s/%s", dir, name);
-}
-
-/* Who has just died may be in its cgroup for a moment still. */
-static void remove_dir(const char *dir)
-{
-	const struct timespec ts = { .tv_nsec = 10 * NSEC_PER_MSEC };
-	int i;
-
-	for (i = 0; i < 500 && rmdir(dir) && errno == EBUSY; i++)
-		nanosleep(&ts, NULL);
 }
 
 static void cgroup_remove(void)
@@ -872,8 +800,8 @@ static void cgroup_remove(void)
 	int i;
 
 	for (i = 0; i < NR_SIDES; i++)
-		remove_dir(cgroup_dir[i]);
-	remove_dir(cgroup_top);
+		remove_cgroup(cgroup_dir[i]);
+	remove_cgroup(cgroup_top);
 	if (cgroup_enabled) {
 		cgroup_path(path, sizeof(path), cgroup_root,
 			    "cgroup.subtree_control");
@@ -881,20 +809,9 @@ static void cgroup_remove(void)
 	}
 }
 
-/*
- * The guardian waits for the end of all who hold the other end of the pipe:
- * that is this program and its children, however they end.
- */
 static __noreturn void cgroup_guard_run(int fd)
 {
-	char byte;
-	int i;
-
-	setsid();
-	for (i = 1; i < NSIG; i++)
-		signal(i, SIG_IGN);
-	while (read(fd, &byte, 1) < 0 && errno == EINTR)
-		;
+	guard_wait(fd);
 	cgroup_remove();
 	_exit(0);
 }
@@ -936,14 +853,8 @@ static const char *cgroup_open(void)
 
 	if (geteuid())
 		return "not root";
-	/* Without one we mount it, where nobody else sees it. */
-	if (!find_cgroup2()) {
-		if (unshare(CLONE_NEWNS) ||
-		    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-		    mount("cgroup2", CGROUP_MOUNT, "cgroup2", 0, NULL))
-			return "no cgroup2";
-		strcpy(cgroup_root, CGROUP_MOUNT);
-	}
+	if (!find_cgroup2(cgroup_root, sizeof(cgroup_root)))
+		return "no cgroup2";
 	cgroup_path(path, sizeof(path), cgroup_root, "cgroup.controllers");
 	if (!has_word(path, "cpu"))
 		return "cgroup2 has no cpu controller";
@@ -1132,18 +1043,6 @@ static __noreturn void run_threads(int load, bool interactive)
  * A row.
  */
 
-static long meminfo_kb(const char *key)
-{
-	long long kb = -1;
-	char text[8192];
-
-	if (!read_text("/proc/meminfo", text, sizeof(text)) ||
-	    !find_count(text, key, &kb))
-		return -1;
-
-	return kb;
-}
-
 static long read_number(const char *path)
 {
 	char text[64];
@@ -1180,7 +1079,7 @@ static bool load_fits(int load)
 	long tasks = load + FEW_TASKS;
 	struct rlimit limit;
 
-	if (above("memory in kB", kb + SPARE_KB, meminfo_kb("MemAvailable")) ||
+	if (above("memory in kB", kb + SPARE_KB, available_kb()) ||
 	    above("kernel.threads-max", tasks + count_tasks(),
 		  read_number("/proc/sys/kernel/threads-max")) ||
 	    above("kernel.pid_max", tasks + count_tasks(),
@@ -1192,18 +1091,6 @@ static bool load_fits(int load)
 		return false;
 
 	return true;
-}
-
-static void sleep_until(long long ns)
-{
-	const struct timespec ts = {
-		.tv_sec = ns / NSEC_PER_SEC,
-		.tv_nsec = ns % NSEC_PER_SEC,
-	};
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) ==
-	       EINTR)
-		;
 }
 
 /*
@@ -1239,33 +1126,7 @@ static unsigned long digits_of(int i)
 	return __atomic_load_n(&sh->load[i].digits, __ATOMIC_RELAXED);
 }
 
-static int compare(const void *a, const void *b)
-{
-	long long x = *(const long long *)a, y = *(const long long *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static void add_figure(struct result *res, const char *name, double value)
-{
-	res->figure[res->figures].name = name;
-	res->figure[res->figures++].value = value;
-}
-
-/* Number ceil(p * n / 100) of n sorted values, counted from one. */
-static void add_percentiles(struct result *res, long long *value,
-			    const char * const *name)
-{
-	static const int percent[] = { 50, 99, 100 };
-	unsigned int i;
-
-	qsort(value, periods, sizeof(*value), compare);
-	for (i = 0; i < ARRAY_SIZE(percent); i++)
-		add_figure(res, name[i],
-			   value[(percent[i] * periods + 99) / 100 - 1]);
-}
-
-static void add_answers(struct result *res)
+static void add_answers(struct outcome *out)
 {
 	static const char * const latency[] = { "p50", "p99", "max" };
 	static const char * const rtt[] = { "rtt_p50", "rtt_p99", "rtt_max" };
@@ -1279,12 +1140,12 @@ static void add_answers(struct result *res)
 	if (answers != periods || sh->answers != periods)
 		report(FAIL, "%d answers to %d requests, %d were counted",
 		       answers, periods, sh->answers);
-	add_figure(res, "periods", periods);
-	add_figure(res, "met", met);
-	add_figure(res, "met_percent", 100.0 * met / periods);
-	add_figure(res, "cut_short", cut_short);
-	add_percentiles(res, sh->latency, latency);
-	add_percentiles(res, sh->rtt, rtt);
+	add_figure(out, "periods", periods);
+	add_figure(out, "met", met);
+	add_figure(out, "met_percent", 100.0 * met / periods);
+	add_figure(out, "cut_short", cut_short);
+	add_percentiles(out, sh->latency, periods, latency);
+	add_percentiles(out, sh->rtt, periods, rtt);
 }
 
 /* What the load computed in which time, in ns. */
@@ -1303,11 +1164,11 @@ static void add_digits(struct result *res)
 	rate = all * NSEC_PER_SEC / elapsed;
 	if (!res->interactive)
 		reference = rate;
-	add_figure(res, "digits", all);
-	add_figure(res, "digits_per_s", rate);
+	add_figure(&res->outcome, "digits", all);
+	add_figure(&res->outcome, "digits_per_s", rate);
 	if (reference)
-		add_figure(res, "relative", 100 * rate / reference);
-	add_figure(res, "starved", starved);
+		add_figure(&res->outcome, "relative", 100 * rate / reference);
+	add_figure(&res->outcome, "starved", starved);
 }
 
 static void measure(const struct result *res)
@@ -1409,14 +1270,15 @@ static void run_tasks(struct result *res)
 	if (worst_said() == OK)
 		add_digits(res);
 	if (worst_said() == OK && res->interactive)
-		add_answers(res);
+		add_answers(&res->outcome);
 }
 
 static void run_row(struct result *res)
 {
+	enum verdict verdict;
+
 	if (skip_all[0]) {
-		res->verdict = SKIP;
-		strcpy(res->reason, skip_all);
+		set_outcome(&res->outcome, SKIP, skip_all);
 		return;
 	}
 
@@ -1429,96 +1291,33 @@ static void run_row(struct result *res)
 	if (policy == EXT && !ext_enabled())
 		report(SKIP, "the BPF scheduler is gone");
 
-	res->verdict = worst_said();
-	strcpy(res->reason, sh->said[res->verdict].text);
-	if (res->verdict != OK)
-		res->figures = 0;
-}
-
-static void print_result(const struct result *res)
-{
-	char text[1024] = "";
-	size_t len = 0;
-	int i;
-
-	for (i = 0; i < res->figures; i++)
-		len += snprintf(text + len, sizeof(text) - len, " %s %.10g",
-				res->figure[i].name, res->figure[i].value);
-
-	switch (res->verdict) {
-	case OK:
-		ksft_print_msg("%s:%s\n", res->name, text);
-		ksft_test_result_pass("%s\n", res->name);
-		break;
-	case SKIP:
-		ksft_test_result_code(KSFT_SKIP, res->name, "%s", res->reason);
-		break;
-	default:
-		ksft_print_msg("%s: %s\n", res->name, res->reason);
-		ksft_test_result_fail("%s\n", res->name);
-		break;
-	}
-}
-
-static void json_string(FILE *file, const char *s)
-{
-	putc('"', file);
-	for (; *s; s++) {
-		unsigned char ch = *s;
-
-		if (ch == '"' || ch == '\\')
-			fprintf(file, "\\%c", ch);
-		else if (ch < 0x20 || ch >= 0x7f)
-			fprintf(file, "\\u%04x", ch);
-		else
-			putc(ch, file);
-	}
-	putc('"', file);
+	verdict = worst_said();
+	set_outcome(&res->outcome, verdict, sh->said[verdict].text);
 }
 
 static void json_result(FILE *file, const struct result *res)
 {
-	int i;
-
-	fprintf(file, "    {\"name\": \"%s\", \"status\": \"%s\", ", res->name,
-		verdict_names[res->verdict]);
-	fprintf(file, "\"reason\": ");
-	if (res->verdict == OK)
-		fprintf(file, "null");
-	else
-		json_string(file, res->reason);
+	fprintf(file, "    {\"name\": \"%s\", ", res->name);
+	json_status(file, &res->outcome);
 	fprintf(file, ", \"load\": %d, \"interactive\": %s", res->load,
 		res->interactive ? "true" : "false");
-	for (i = 0; i < res->figures; i++)
-		fprintf(file, ", \"%s\": %.10g", res->figure[i].name,
-			res->figure[i].value);
+	json_figures(file, &res->outcome);
 	fprintf(file, "}");
 }
 
 static void json_all(FILE *file)
 {
-	long autogroup = read_number("/proc/sys/kernel/sched_autogroup_enabled");
-	struct utsname uts = {};
 	int i;
 
-	uname(&uts);
-	fprintf(file, "{\n  \"benchmark\": \"pi_ping\",\n  \"version\": 1,\n");
-	fprintf(file, "  \"unit\": \"ns\",\n  \"bits\": %zu,\n  \"kernel\": ",
-		sizeof(long) * 8);
-	json_string(file, uts.release);
-	if (cpu >= 0)
-		fprintf(file, ",\n  \"cpu\": %d", cpu);
-	else
-		fprintf(file, ",\n  \"cpu\": null");
-	fprintf(file, ",\n  \"cpus\": %ld,\n  \"tick_ns\": %lld,\n",
+	json_head(file, "pi_ping", cpu);
+	fprintf(file, "  \"cpus\": %ld,\n  \"tick_ns\": %lld,\n",
 		sysconf(_SC_NPROCESSORS_ONLN), tick_ns());
 	fprintf(file, "  \"period_ns\": %lld,\n  \"seconds\": %g,\n", PERIOD,
 		periods * (double)PERIOD / NSEC_PER_SEC);
 	fprintf(file, "  \"layout\": \"%s\",\n  \"policy\": \"%s\",\n",
 		layout_names[layout], policy_names[policy]);
 	fprintf(file, "  \"via\": \"%s\",\n  \"autogroup\": %s,\n",
-		via_names[via],
-		autogroup < 0 ? "null" : autogroup ? "true" : "false");
+		via_names[via], json_autogroup());
 	fprintf(file, "  \"cases\": [\n");
 	for (i = 0; i < nr_loads + 1; i++) {
 		if (i)
@@ -1528,68 +1327,17 @@ static void json_all(FILE *file)
 	fprintf(file, "\n  ]\n}\n");
 }
 
-/* Beside the final name, so that the rename() stays in one file system. */
-static FILE *json_open(char *name, size_t size)
-{
-	FILE *file;
-	int fd;
-
-	snprintf(name, size, "%s.XXXXXX", json_path);
-	fd = mkstemp(name);
-	if (fd < 0)
-		return NULL;
-	fchmod(fd, 0644);
-	file = fdopen(fd, "w");
-	if (!file) {
-		close(fd);
-		unlink(name);
-	}
-
-	return file;
-}
-
 static bool json_write(void)
 {
 	char name[PATH_MAX];
-	bool good;
 	FILE *file;
 
-	file = json_open(name, sizeof(name));
-	if (!file) {
-		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
+	file = json_open(json_path, name, sizeof(name));
+	if (!file)
 		return false;
-	}
 	json_all(file);
-	good = !ferror(file);
-	good = !fclose(file) && good && !rename(name, json_path);
-	if (!good) {
-		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
-		unlink(name);
-	}
 
-	return good;
-}
-
-/* Find out before the measurement, not after it. */
-static bool json_possible(void)
-{
-	char name[PATH_MAX];
-	struct stat st;
-	FILE *file;
-
-	if (!lstat(json_path, &st) && !S_ISREG(st.st_mode)) {
-		fprintf(stderr, "%s: not a regular file\n", json_path);
-		return false;
-	}
-	file = json_open(name, sizeof(name));
-	if (!file) {
-		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
-		return false;
-	}
-	fclose(file);
-	unlink(name);
-
-	return true;
+	return json_close(file, json_path, name);
 }
 
 static void usage(const char *name)
@@ -1622,28 +1370,11 @@ static void usage(const char *name)
 	       PERIOD / NSEC_PER_MSEC, GRACE / NSEC_PER_SEC, KSFT_PASS, KSFT_FAIL, KSFT_SKIP);
 }
 
-static __noreturn __printf(1, 2) void usage_error(const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	vfprintf(stderr, fmt, args);
-	va_end(args);
-	fputc('\n', stderr);
-
-	/* Not the usual 2, which a test runner reads as an expected failure. */
-	exit(KSFT_FAIL);
-}
-
 static double parse_seconds(const char *text)
 {
 	double value;
-	char *end;
 
-	errno = 0;
-	value = strtod(text, &end);
-	if (*text < '0' || *text > '9' || *end || errno || !(value >= 0.1) ||
-	    !(value <= MAX_SECONDS))
+	if (!is_number(text, 0.1, MAX_SECONDS, &value))
 		usage_error("--seconds %s: not a number from 0.1 to %d", text,
 			    MAX_SECONDS);
 
@@ -1749,12 +1480,11 @@ static void parse_options(int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' },
 		{}
 	};
-	const char *slow = getenv("KSFT_MACHINE_SLOW");
 	const char *list = NULL, *max = NULL;
 	int opt;
 
 	cpu = first_cpu();
-	if (slow && !strcmp(slow, "yes"))
+	if (machine_slow())
 		seconds /= 4;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -1821,10 +1551,7 @@ static void prepare(void)
 	/* We shall wake up in time beside any load; without it, if must be. */
 	sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param);
 
-	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE,
-		  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (sh == MAP_FAILED)
-		ksft_exit_fail_perror("mmap");
+	sh = map_shared(sizeof(*sh));
 }
 
 int main(int argc, char **argv)
@@ -1833,7 +1560,7 @@ int main(int argc, char **argv)
 	int i;
 
 	parse_options(argc, argv);
-	if (json_path && !json_possible())
+	if (json_path && !json_possible(json_path))
 		exit(KSFT_FAIL);
 
 	signal(SIGCHLD, SIG_DFL);
@@ -1863,18 +1590,12 @@ int main(int argc, char **argv)
 		else
 			strcpy(res->name, "reference");
 		run_row(res);
-		print_result(res);
+		print_outcome(res->name, &res->outcome);
 	}
 	cgroup_close();
 
 	if (json_path && !json_write())
 		exit(KSFT_FAIL);
 
-	/* ksft_finished() takes a run of nothing but skips for a pass. */
-	if (ksft_get_xskip_cnt() == nr_loads + 1) {
-		ksft_print_cnts();
-		exit(KSFT_SKIP);
-	}
-
-	ksft_finished();
+	finish();
 }

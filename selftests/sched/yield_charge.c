@@ -408,7 +408,7 @@ static bool collect(struct crew *crew, const struct rule *rule, bool grouped,
 	int i;
 
 	memset(tally, 0, sizeof(*tally));
-	for (i = 0; i < 50 * wanted; i++) {
+	for (i = 0; i < 200 * wanted; i++) {
 		if (tally->sure >= wanted || tally->wrong > 1)
 			break;
 		stop = next_stop(crew);

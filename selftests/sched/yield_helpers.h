@@ -351,9 +351,17 @@ static inline bool feature_set(const char *name, bool on)
 	return write_text(FEATURES, text) && feature_get(name) == on;
 }
 
+/* Where nobody else sees it. */
+static inline bool mount_private(const char *type, const char *dir)
+{
+	return !unshare(CLONE_NEWNS) &&
+	       !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	       !mount(type, dir, type, 0, NULL);
+}
+
 /*
- * Without root's debugfs we mount one, where nobody else sees it. Returns
- * the reason why there are no feature bits to look at, or NULL.
+ * Without root's debugfs we mount one. Returns the reason why there are no
+ * feature bits to look at, or NULL.
  */
 static inline const char *features_open(void)
 {
@@ -362,9 +370,7 @@ static inline const char *features_open(void)
 	if (geteuid())
 		return "not root";
 	if (stat(FEATURES, &st)) {
-		if (unshare(CLONE_NEWNS) ||
-		    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-		    mount("debugfs", DEBUGFS, "debugfs", 0, NULL))
+		if (!mount_private("debugfs", DEBUGFS))
 			return "no debugfs";
 		if (stat(FEATURES, &st))
 			return "no scheduler features in debugfs";
@@ -393,10 +399,10 @@ struct guard {
 static struct guard guard = { .fd = -1 };
 
 /*
- * The guardian waits for the end of all who hold the other end of the pipe:
+ * A guardian waits for the end of all who hold the other end of the pipe:
  * that is the test and its children, however they end.
  */
-static inline void guard_run(int fd, const int *bits, const char *stats)
+static inline void guard_wait(int fd)
 {
 	char byte;
 	int i;
@@ -404,10 +410,16 @@ static inline void guard_run(int fd, const int *bits, const char *stats)
 	setsid();
 	for (i = 1; i < NSIG; i++)
 		signal(i, SIG_IGN);
-	set_fair(SCHED_OTHER, 0, 0);
-
 	while (read(fd, &byte, 1) < 0 && errno == EINTR)
 		;
+}
+
+static inline void guard_run(int fd, const int *bits, const char *stats)
+{
+	int i;
+
+	set_fair(SCHED_OTHER, 0, 0);
+	guard_wait(fd);
 	for (i = 0; i < NR_YIELD_FEATURES; i++) {
 		if (bits[i] >= 0)
 			feature_set(yield_features[i], bits[i]);

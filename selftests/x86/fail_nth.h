@@ -39,14 +39,14 @@ static struct fail_nth_knob {
 	const char	*value;
 	char		old[32];
 } fail_nth_knobs[] = {
-	{ "failslab/ignore-gfp-wait",		"N" },
-	{ "failslab/cache-filter",		"N" },
-	{ "failslab/verbose",			"0" },
-	{ "failslab/times",			"-1" },
-	{ "fail_page_alloc/ignore-gfp-wait",	"N" },
-	{ "fail_page_alloc/min-order",		"0" },
-	{ "fail_page_alloc/verbose",		"0" },
-	{ "fail_page_alloc/times",		"-1" },
+	{ .name = "failslab/ignore-gfp-wait",		.value = "N" },
+	{ .name = "failslab/cache-filter",		.value = "N" },
+	{ .name = "failslab/verbose",			.value = "0" },
+	{ .name = "failslab/times",			.value = "-1" },
+	{ .name = "fail_page_alloc/ignore-gfp-wait",	.value = "N" },
+	{ .name = "fail_page_alloc/min-order",		.value = "0" },
+	{ .name = "fail_page_alloc/verbose",		.value = "0" },
+	{ .name = "fail_page_alloc/times",		.value = "-1" },
 };
 
 static inline bool fail_nth_read_knob(const struct fail_nth_knob *knob,

@@ -78,11 +78,11 @@ struct memory_case {
 };
 
 static const struct memory_case cases[] = {
-	{ "port-0x80",		0x80,	1 },
-	{ "port-65535",		65535,	1 },
-	{ "below-0x400",	0,	0x400 },
+	{ "port-0x80",		0x80,	1, 0 },
+	{ "port-65535",		65535,	1, 0 },
+	{ "below-0x400",	0,	0x400, 0 },
 	{ "every-line",		0,	IOPORT_NR / IOPORT_LINE, IOPORT_LINE },
-	{ "all",		0,	IOPORT_NR },
+	{ "all",		0,	IOPORT_NR, 0 },
 };
 
 /* Bytes */
@@ -99,6 +99,8 @@ struct cache {
 
 /**
  * struct result - what was measured in a case, in bytes
+ * @verdict:	whether it was measured
+ * @reason:	why it was not, if so
  * @growth:	with the bitmaps, compared to before
  * @per_task:	growth of the unreclaimable slab by the number of tasks
  * @object:	size of the object, 0 if it was not found
@@ -402,6 +404,7 @@ static bool write_json(void)
 {
 	struct utsname uts = {};
 	unsigned int i;
+	bool good;
 
 	uname(&uts);
 	fprintf(json, "{\n  \"benchmark\": \"ioperm_memory\",\n  \"version\": 1,\n");
@@ -433,8 +436,9 @@ static bool write_json(void)
 	}
 	fprintf(json, "\n  ]\n}\n");
 
-	/* Both, whatever the first one says */
-	return !ferror(json) & !fclose(json);
+	/* Closed in any case */
+	good = !ferror(json);
+	return !fclose(json) && good;
 }
 
 static void usage(int code)

@@ -163,13 +163,24 @@ static const char * const check_names[NR_CHECKS] = {
 
 /**
  * struct shared - what all tasks share
- * @threads:	threads work
+ * @seed:	what all random numbers come from
  * @end:	when the run is over, CLOCK_MONOTONIC in ns
+ * @failslab:	allocations are made to fail
+ * @threads:	threads work
  * @stop:	end it now
  * @reported:	somebody has printed a mismatch
  * @wrong:	per check, mismatches
  * @done:	per check, how often it was made
+ * @allowed:	accesses which were expected to work, and did
+ * @steps:	per kind, steps that were done
+ * @injected:	calls in which an allocation was made to fail
+ * @enomem:	calls of ioperm() which failed with ENOMEM
+ * @offline:	how often a CPU was taken offline
  * @hot:	ports at the edges of what was changed last, by anybody
+ * @nr_touch:	how many of @touch there are
+ * @touch:	first ports of runs, all of which @may_touch has
+ * @nr_cpus:	how many of @cpus there are
+ * @cpus:	the CPUs to run on
  * @may_touch:	ports which may be touched while they are allowed
  */
 struct shared {
@@ -633,6 +644,7 @@ static void pause_a_little(struct task *t)
  * struct family - what a task has started
  * @child:	children, 0 if none
  * @thread:	threads, as many as @nr_threads
+ * @nr_threads:	how many of @thread there are
  */
 struct family {
 	pid_t		child[MAX_CHILDREN];

@@ -210,9 +210,9 @@ TEST_F(regset, no_bitmap)
 		{ { }, 3 },
 	};
 	static const size_t sizes[] = { 0, 8, 8192 };
+	unsigned int i, j;
 	size_t len;
 	pid_t pid;
-	int i, j;
 
 	for (i = 0; i < ARRAY_SIZE(nothing); i++) {
 		pid = start_tracee(nothing[i].calls, nothing[i].level);
@@ -229,9 +229,9 @@ TEST_F(regset, no_bitmap)
 TEST_F(regset, all_models)
 {
 	struct ioport_map map;
+	unsigned int i;
 	size_t len;
 	pid_t pid;
-	int i;
 
 	for (i = 0; i < ARRAY_SIZE(models); i++) {
 		pid = start_tracee(models[i], 0);
@@ -241,7 +241,7 @@ TEST_F(regset, all_models)
 		EXPECT_EQ(0, get_regset(pid, NT_386_IOPERM, &len));
 		EXPECT_EQ(sizeof(map), len);
 		EXPECT_EQ(0, memcmp(map.deny, buf, sizeof(map)))
-			TH_LOG("model %d", i);
+			TH_LOG("model %u", i);
 		EXPECT_TRUE(untouched_from(sizeof(map)));
 		end_tracee(pid);
 	}
@@ -274,7 +274,7 @@ static void check_sizes(struct __test_metadata *_metadata, pid_t pid,
 		1, unit - 1, unit + 1, unit / 2, 8191, 8193, 8192 + unit / 2,
 	};
 	size_t len, want;
-	int i;
+	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(good); i++) {
 		len = good[i];
@@ -298,8 +298,8 @@ static void check_sizes(struct __test_metadata *_metadata, pid_t pid,
 TEST_F(regset, sizes)
 {
 	struct ioport_map map;
+	unsigned int i;
 	pid_t pid;
-	int i;
 
 	/* Those that end early, in the middle of a unit, and at the very end */
 	for (i = 0; i < ARRAY_SIZE(models); i += 4) {
@@ -379,7 +379,7 @@ static void random_call(struct call *call)
 TEST_F(regset, random_calls)
 {
 	const char *env = getenv("IOPORT_SEED");
-	uint32_t seed = env ? strtoul(env, NULL, 0) : time(NULL);
+	uint32_t seed = env ? strtoul(env, NULL, 0) : (uint32_t)time(NULL);
 	struct ioport_map map;
 	struct call call[2] = { };
 	pid_t pid;
@@ -459,8 +459,9 @@ static void __noreturn stop_in_32bit_code(void)
 TEST_F(regset, compat_view)
 {
 	struct ioport_map map;
+	unsigned int i;
 	size_t len;
-	int i, status;
+	int status;
 	pid_t pid;
 
 	for (i = 0; i < ARRAY_SIZE(models); i += 3) {
