@@ -19,6 +19,7 @@ import unittest
 from pathlib import Path
 
 import bench
+import yieldbench
 from apply import apply_series, touched_files
 from base import REPO, get_base
 from common import (BUILD, CONFIGS, LOGS, PATCHES, ROOT, Fail, build_lock,
@@ -326,6 +327,17 @@ def install_selftests(tree, side):
     return place
 
 
+def read_kselftest(text):
+    """Return {name: "pass"|"fail"|"skip"} of what kselftest's runner says
+    (str) of the x86 tests."""
+    found = {}
+    for verdict, name, rest in re.findall(
+            r"^(ok|not ok) \d+ selftests: x86: (\S+)(.*)$", text, re.M):
+        found[name] = "fail" if verdict != "ok" else \
+            "skip" if "# SKIP" in rest else "pass"
+    return found
+
+
 def run_selftests(tree, place, side, kvm, only=()):
     """Run installed x86 selftests in a guest.
 
@@ -338,13 +350,7 @@ def run_selftests(tree, place, side, kvm, only=()):
                   name=f"kselftest-{side}", share=place)
     write_atomically(LOGS / f"kselftest-{side}"
                      f"{'-again' if only else ''}.ktap", result.output)
-    found = {}
-    for verdict, name, rest in re.findall(
-            r"^(ok|not ok) \d+ selftests: x86: (\S+)(.*)$", result.output,
-            re.M):
-        found[name] = "fail" if verdict != "ok" else \
-            "skip" if "# SKIP" in rest else "pass"
-    return found
+    return read_kselftest(result.output)
 
 
 def compare_selftests(tally, trees, kvm):
@@ -415,6 +421,7 @@ def group_kernels(tally):
             return
     compare_selftests(tally, trees, kvm)
     check_latency(tally, trees)
+    check_yield_latency(tally, trees)
     check_race(tally, trees)
     check_yield(tally, trees)
     tally.run("coccinelle: only ioport.c looks into an I/O bitmap",
@@ -463,6 +470,36 @@ def check_latency(tally, trees):
         tally.ok(f"{title} ({low:.2f} and {high:.2f} times none)")
     else:
         tally.fail(title, f"{low:.2f} and {high:.2f} times none")
+
+
+def check_yield_latency(tally, trees):
+    """Two runs of yield_latency give the same figures, all of them."""
+    title = "yield_latency: two runs give the same figures"
+    names = ("switch-proc-10", "switch-thread-2",
+             "polite-100us-slice-2.8ms-hogs-3")
+    picked = [word for name in names for word in ("--case", name)]
+    try:
+        program = yieldbench.build_test(trees["series"])
+        runs = []
+        for number in (1, 2):
+            with stage(f"measuring yields on the series, run {number} of 2"):
+                runs.append(yieldbench.measure(
+                    trees["series"], program, "series", False, picked,
+                    f"repeat{number}"))
+    except Fail as failure:
+        tally.fail(title, failure)
+        return
+    measured = [case for case in runs[0]["cases"] if case["status"] == "ok"]
+    # With the feature bits off and on.
+    if len(measured) < 2 * len(names):
+        tally.fail(title, f"only {len(measured)} cases ran")
+    elif runs[0] != runs[1]:
+        tally.fail(title, "; ".join(
+            f"{one['name']}: {one} and {other}" for one, other in zip(
+                runs[0]["cases"], runs[1]["cases"]) if one != other)
+            or "the settings differ")
+    else:
+        tally.ok(title)
 
 
 def accessor_uses(tree):

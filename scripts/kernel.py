@@ -6,7 +6,8 @@ build/debug.
 In their source trees and through ccache: what is the same in two of them is
 compiled once.  The debug kernel is the series with configs/debug.config.
 Those named mutants are for scripts/mutants.py, which plants bugs in them;
-those named history, server and softrt for scripts/study.py.
+those named history, server and softrt for scripts/study.py; those named hz
+for scripts/yieldhz.py.
 """
 
 import argparse
@@ -25,6 +26,8 @@ DEBUG = CONFIGS / "debug.config"
 FAULTS = CONFIGS / "faults.config"
 SERVER = CONFIGS / "study-server.config"
 SOFTRT = CONFIGS / "study-softrt.config"
+HZ100 = CONFIGS / "gates/hz100.config"
+HZ250 = CONFIGS / "gates/hz250.config"
 # The two that are compared.
 SIDES = ("base", "series")
 # Branch of build/linux.git and configuration fragments of each kernel.
@@ -34,6 +37,8 @@ KERNELS = {"base": ("base", (GUEST,)),
            "mutants": ("applied", (GUEST,)),
            "mutants_faults": ("applied", (GUEST, FAULTS)),
            "mutants_debug": ("applied", (GUEST, DEBUG)),
+           "series_hz100": ("applied", (GUEST, HZ100)),
+           "series_hz250": ("applied", (GUEST, HZ250)),
            "history_8k": ("history_8k", (GUEST,)),
            "history_prefix": ("history_prefix", (GUEST,)),
            "base_server": ("base", (GUEST, SERVER)),

@@ -59,24 +59,27 @@ def build_test(tree):
     return program
 
 
-def measure(tree, program, side, kvm, arguments=()):
+def measure(tree, program, side, kvm, arguments=(), name=""):
     """Run the test on one kernel; returns what its --json wrote (dict).
 
-    Raises Fail when the test fails, skips as a whole, or writes no JSON.
+    name: of the kernel where it is not the side's.  Raises Fail when the
+    test fails, skips as a whole, or writes no JSON.
     """
+    name = f"yield-{name or side}"
     words = ["--json", REPORT, *DURATION, *ARGUMENTS[side], *arguments]
     runs = boot_tiny(image_path(tree), [(program, words)], cpus=1, bits=64,
                      machine=HARDWARE if kvm else REPEATABLE,
                      append="" if kvm else REPEATABLE_KERNEL,
                      timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS,
                      settle=SETTLE_SECONDS, files=[REPORT],
-                     name=f"yield-{side}")
+                     name=name)
     (_, result), (_, shown) = runs
-    log = LOGS / f"yield-{side}.ktap"
+    log = LOGS / f"{name}.ktap"
     write_atomically(log, result.output)
     if result.status != 0 or shown.status != 0:
         raise Fail(f"{TEST} ended with status {result.status} on the "
-                   f"{side} kernel; the end of its output, "
+                   f"{name.removeprefix('yield-')} kernel; the end of its "
+                   "output, "
                    f"{shown_path(log)}:\n    "
                    + "\n    ".join(result.output.splitlines()[-12:]))
     try:
@@ -84,13 +87,17 @@ def measure(tree, program, side, kvm, arguments=()):
     except ValueError as failure:
         raise Fail(f"what {TEST} wrote on the {side} kernel is no JSON "
                    f"({failure}); the console: "
-                   f"{shown_path(LOGS)}/yield-{side}.console") from None
+                   f"{shown_path(LOGS)}/{name}.console") from None
 
 
 def columns(report):
-    """Return {column: {case name: case (dict)}} of a report (dict)."""
+    """Return {column: {case name: case (dict)}} of a report (dict).
+
+    A column is empty where its side was not measured.
+    """
     return {column: {case["name"]: case
-                     for case in report["sides"][side]["cases"]
+                     for case in report["sides"].get(side, {"cases": ()})
+                     ["cases"]
                      if case["features"] == features
                      and case["status"] == "ok"}
             for column, (side, features) in COLUMNS.items()}
@@ -179,9 +186,9 @@ def tables(report):
     found = columns(report)
     rows = ["sched_yield(): `base`; the series with its feature bits `off`, "
             "and `on`, as they are by default. Times are guest time.", "",
-            "All tasks of one CPU do nothing but yield, ns per call (the "
-            "median time until it is a task's turn again, divided by the "
-            "number of tasks):", "",
+            "All tasks of one CPU do nothing but yield, ns per switch (from "
+            "the first call to the end of the last, ticks included, divided "
+            "by the number of switches):", "",
             "| tasks | base | off | on | off / base | on / base |",
             "|---|---:|---:|---:|---:|---:|"]
     for name, case in names(report, "switch"):
@@ -189,7 +196,7 @@ def tables(report):
         what = "threads" if "-thread-" in name else "processes"
         if case["slice_us"]:
             what += f", slices {SLICES.get(case['slice_us'])}"
-        figure = "p50"
+        figure = "ns_per_switch"
         rows.append(f"| {case['tasks']} {what} "
                     + "".join(f"| {cell(side, figure)} "
                               for side in (base, off, on))

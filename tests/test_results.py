@@ -19,6 +19,7 @@ from common import Fail
 from kernel import missing_settings
 from tinyguest import Run
 import yieldbench
+import yieldstress
 
 
 class MissingSettings(unittest.TestCase):
@@ -375,9 +376,9 @@ def yield_report(switch=(1000, 1010, 1020), share=(0.12, 0.13, 8.2)):
             sides[side].append(yield_case(
                 name, kind, features, **({} if missing else figures)))
         add("switch-proc-2", "switch", switch[number] is None,
-            p50=switch[number])
-        add("switch-thread-2", "switch", p50=900)
-        add("switch-proc-2-slice-2.8ms", "switch", p50=1100)
+            ns_per_switch=switch[number])
+        add("switch-thread-2", "switch", ns_per_switch=900)
+        add("switch-proc-2-slice-2.8ms", "switch", ns_per_switch=1100)
         add(POLITE, "polite", share[number] is None, share=share[number],
             calls=200, p50=99900000.0, p99=1e8, stuck=3)
         add("lock-2x", "lock", acquisitions_per_s=5000.4,
@@ -419,6 +420,46 @@ class YieldMeasure(Case):
             with self.subTest(status=status, shown=shown), \
                     self.assertRaises(Fail):
                 self.measure(status, shown)
+
+
+YIELDS = "".join(f"{name}: said\n@@ end {name} 0\n"
+                 for name in yieldstress.PARTS) \
+    + "stress-ng: stress-ng: info: [7] yield          1234  1.0  2.0\n"
+
+
+class YieldStress(unittest.TestCase):
+    """judge() and script() of yieldstress.py."""
+
+    def judge(self, output):
+        """Return passed, failed, skipped, and what was printed."""
+        text = io.StringIO()
+        with redirect_stdout(text):
+            tally = check.Tally()
+            yieldstress.judge(tally, output)
+        return (tally.passed, tally.failed, tally.skipped), text.getvalue()
+
+    def test_a_run_without_fault(self):
+        self.assertEqual(self.judge(YIELDS)[0],
+                         (len(yieldstress.PARTS) + 1, 0, 0))
+
+    def test_what_fails(self):
+        for old, new, word in (
+                ("@@ end nice 0\n", "", "nice: it did not end"),
+                ("end idle 0", "end idle 2", "exit status 2: said"),
+                ("yield          1234", "yield          0", "none were"),
+                ("nice: said", "no cgroup\nnice: said", "cpu.max")):
+            with self.subTest(new):
+                counts, text = self.judge(YIELDS.replace(old, new))
+                self.assertEqual(counts[1], 1, text)
+                self.assertIn(word, text)
+
+    def test_the_script_is_one_for_a_shell(self):
+        import subprocess
+        text = yieldstress.script("/bin/true", 1)
+        done = subprocess.run(["sh", "-n"], input=text, text=True,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(text.count("@@ end"), len(yieldstress.PARTS))
 
 
 class YieldTables(Case):

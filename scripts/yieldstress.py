@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Yield for long on the debug kernel, in as many ways as there are.
+
+The kernel has KASAN, UBSAN and lockdep.  stress-ng's stressors yield, switch,
+wait and sockpair run beside yielders of other policies, of nice levels and in
+a throttled cgroup, hackbench, and yield_latency, which sets custom slices and
+switches the feature bits off and on, while a CPU goes off- and online.  Each
+program has to come to its end, and the console must have no splat.
+"""
+
+import argparse
+import re
+
+import yieldbench
+from check import Tally, check_splat
+from common import (LOGS, Fail, build_lock, need_tool, run_main, say,
+                    shown_path, stage, write_atomically)
+from guest import boot, choose_kvm
+from kernel import build_sides
+from throughput import PACKAGES
+
+NAME = "yield-stress"
+BOOT_SECONDS = 900
+# Each is a shell loop or program that ends by itself after {seconds}.
+STRESS = "stress-ng --temp-path /tmp --timeout {seconds}s --metrics-brief"
+PARTS = {
+    "stress-ng": STRESS + " --yield 4 --switch 2 --wait 2 --sockpair 1",
+    "nice": "nice -n 19 " + STRESS + " --yield 1",
+    "batch": "chrt --batch 0 " + STRESS + " --yield 1",
+    "idle": "chrt --idle 0 " + STRESS + " --yield 1",
+    "fifo": "chrt --fifo 1 " + STRESS + " --cpu 1 --cpu-load 20",
+    "throttled": "echo $$ >/sys/fs/cgroup/throttled/cgroup.procs && "
+                 + STRESS + " --yield 2",
+    "hackbench": "while [ $(date +%s) -lt $end ]; do "
+                 "hackbench -g 1 -l 20 || exit 1; done",
+    "yield_latency": "while [ $(date +%s) -lt $end ]; do {program} "
+                     "--cpu 0 --seconds 0.02 --rounds 500 --storm 0.1 "
+                     "--features both || exit 1; done",
+    "hotplug": "while [ $(date +%s) -lt $end ]; do "
+               "echo 0 >/sys/devices/system/cpu/cpu1/online || exit 1; "
+               "sleep 1; echo 1 >/sys/devices/system/cpu/cpu1/online || "
+               "exit 1; sleep 2; done",
+}
+SCRIPT = """\
+mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null
+echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
+mkdir -p /sys/fs/cgroup/throttled
+echo "20000 100000" >/sys/fs/cgroup/throttled/cpu.max || echo "no cgroup"
+end=$(($(date +%s) + {seconds}))
+{parts}
+wait
+grep . /sys/kernel/debug/sched/features
+"""
+
+
+def script(program, seconds):
+    """Return the guest's shell commands (str)."""
+    parts = "\n".join(
+        "( ( " + command.format(seconds=seconds, program=program)
+        + f" ) >/tmp/{name}.out 2>&1; s=$?; "
+        # What it printed and its end are one write, or others get between.
+        f"{{ sed 's/^/{name}: /' /tmp/{name}.out | tail -n 40; "
+        f"echo \"@@ end {name} $s\"; }} >/tmp/{name}.all; "
+        f"cat /tmp/{name}.all ) &" for name, command in PARTS.items())
+    return SCRIPT.format(seconds=seconds, parts=parts)
+
+
+def judge(tally, output):
+    """Count what each part came to, in what the guest printed (str)."""
+    ends = dict(re.findall(r"@@ end ([\w-]+) (\d+)$", output, re.M))
+    for name in PARTS:
+        title = f"{NAME}: {name}"
+        if name not in ends:
+            tally.fail(title, "it did not end")
+        elif ends[name] != "0":
+            said = re.findall(rf"^{name}: (.*)$", output, re.M)
+            tally.fail(title, f"exit status {ends[name]}: "
+                       + (said[-1] if said else "it said nothing"))
+        else:
+            tally.ok(title)
+    yields = yielded(output)
+    if yields:
+        tally.ok(f"{NAME}: {yields} calls of sched_yield()")
+    else:
+        tally.fail(f"{NAME}: calls of sched_yield()", "none were counted")
+    if "no cgroup" in output:
+        tally.fail(f"{NAME}: throttling", "cpu.max cannot be set")
+
+
+def yielded(output):
+    """Return how many yields stress-ng counted (int)."""
+    return sum(map(int, re.findall(r"\] yield +(\d+) ", output)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seconds", type=int, default=600,
+                        help="how long (default: 600)")
+    parser.add_argument("--cpus", type=int, default=2,
+                        help="CPUs of the guest (default: 2)")
+    options = parser.parse_args()
+    if options.cpus < 2:
+        raise Fail("one CPU cannot go offline: use --cpus 2 or more")
+    for tool, package in PACKAGES.items():
+        need_tool(tool, package)
+    with build_lock():
+        tree = build_sides(("debug",))["debug"]
+        program = yieldbench.build_test(tree)
+        tally = Tally()
+        with stage(f"yields on {options.cpus} CPUs, {options.seconds} s"):
+            result = boot(tree, script(program, options.seconds),
+                          cpus=options.cpus, memory="2G",
+                          kvm=choose_kvm(tree), name=NAME,
+                          timeout=options.seconds * 3 + BOOT_SECONDS,
+                          append=("no5lvl",))
+        log = LOGS / f"{NAME}.out"
+        write_atomically(log, result.output)
+        judge(tally, result.output)
+        tally.run("no splat with KASAN, UBSAN and lockdep", check_splat,
+                  result.console)
+    say(f"all of it: {shown_path(log)}, the console: "
+        f"{shown_path(result.console)}")
+    say(f"{tally.passed} passed, {tally.failed} failed, "
+        f"{tally.skipped} skipped")
+    return 1 if tally.failed or not tally.passed else 0
+
+
+if __name__ == "__main__":
+    run_main(main)
