@@ -7,7 +7,7 @@ In their source trees and through ccache: what is the same in two of them is
 compiled once.  The debug kernel is the series with configs/debug.config.
 Those named mutants are for scripts/mutants.py, which plants bugs in them;
 those named history, server and softrt for scripts/study.py; those named hz
-for scripts/yieldhz.py.
+for scripts/yieldhz.py, and variants is for scripts/variants.py.
 """
 
 import argparse
@@ -39,6 +39,7 @@ KERNELS = {"base": ("base", (GUEST,)),
            "mutants_debug": ("applied", (GUEST, DEBUG)),
            "series_hz100": ("applied", (GUEST, HZ100)),
            "series_hz250": ("applied", (GUEST, HZ250)),
+           "variants": ("applied", (GUEST,)),
            "history_8k": ("history_8k", (GUEST,)),
            "history_prefix": ("history_prefix", (GUEST,)),
            "base_server": ("base", (GUEST, SERVER)),

@@ -166,29 +166,34 @@ def not_passed(row, programs):
 
 
 def split_output(text):
-    """Cut a guest's output (str): {program: (text, exit status or None)}."""
+    """Cut a guest's output (str).
+
+    Returns {program: (text, exit status or None, seconds or None)}.
+    """
     found = {}
     for part in re.split(r"^@@ begin ", text, flags=re.M)[1:]:
         name, _, body = part.partition("\n")
-        end = re.search(rf"^@@ end {re.escape(name)} (\d+)$", body, re.M)
-        found[name] = (body[:end.start()] if end else body,
-                       int(end.group(1)) if end else None)
+        end = re.search(rf"^@@ end {re.escape(name)} (\d+) (\d+)$", body,
+                        re.M)
+        found[name] = (body[:end.start()], *map(int, end.groups())) if end \
+            else (body, None, None)
     return found
 
 
 def run_row(name, row, programs, number, skips):
     """Boot a guest and run the programs; returns a run (dict).
 
-    {"programs": {program: {case: verdict}}, "wrong": {what: why},
-    "seconds": float}.
+    {"programs": {program: {case: verdict}}, "took": {program: seconds},
+    "wrong": {what: why}, "seconds": float}.
     """
     folder = row.folder()
     job = f"repeat-{name}-{number}"
     script = "".join(
-        f"echo; echo '@@ begin {path.name}'; {row.wrap} {path} "
-        f"{' '.join(command_of(path))}; s=$?; echo; "
-        f"echo \"@@ end {path.name} $s\"; " for path in programs)
-    run = {"programs": {}, "wrong": {}}
+        f"echo; echo '@@ begin {path.name}'; t=$(date +%s); {row.wrap} "
+        f"{path} {' '.join(command_of(path))}; s=$?; echo; "
+        f"echo \"@@ end {path.name} $s $(($(date +%s) - t))\"; "
+        for path in programs)
+    run = {"programs": {}, "took": {}, "wrong": {}}
     start = time.monotonic()
     try:
         result = boot(folder, script + "true", cpus=row.cpus,
@@ -203,7 +208,8 @@ def run_row(name, row, programs, number, skips):
     write_atomically(log, result.output)
     found = split_output(result.output)
     for path in programs:
-        text, status = found.get(path.name, ("", None))
+        text, status, took = found.get(path.name, ("", None, None))
+        run["took"][path.name] = took
         cases, why = judge(name, path.name, text, status, skips)
         run["programs"][path.name] = cases
         if why:
@@ -223,6 +229,14 @@ def count(run):
     verdicts = [verdict for cases in run["programs"].values()
                 for verdict in cases.values()]
     return verdicts.count("pass"), verdicts.count("skip")
+
+
+def longest(runs):
+    """Return the slowest program (str) of runs, and its seconds."""
+    took = [(seconds, name) for run in runs
+            for name, seconds in run.get("took", {}).items()
+            if seconds is not None]
+    return "{1} {0} s".format(*max(took)) if took else "-"
 
 
 def load(key):
@@ -279,10 +293,11 @@ def repeat(names, times, afresh):
         lines.append(
             f"{row.title:24} | {wanted:4} | {good:12} | {left:13} | "
             f"{wrong:5} | "
-            + (duration(sum(seconds) / len(seconds)) if seconds else "-"))
+            + (duration(sum(seconds) / len(seconds)) if seconds else "-")
+            + f" | {longest(mine[:wanted])}")
     say("")
     say(f"{'guest':24} | runs | cases passed | cases skipped | wrong | "
-        "a run took")
+        "a run took | the longest program")
     for line in lines:
         say(line)
     say(f"all of it: {shown_path(REPORT)}")

@@ -126,9 +126,20 @@ class SplitOutput(unittest.TestCase):
 
     def test_the_last_did_not_end(self):
         self.assertEqual(
-            repeat.split_output("noise\n@@ begin a\n1..1\n\n@@ end a 4\n"
+            repeat.split_output("noise\n@@ begin a\n1..1\n\n@@ end a 4 17\n"
                                 "@@ begin b\n1..2\n"),
-            {"a": ("1..1\n\n", 4), "b": ("1..2\n", None)})
+            {"a": ("1..1\n\n", 4, 17), "b": ("1..2\n", None, None)})
+
+
+class Longest(unittest.TestCase):
+    """longest(): the slowest program of some runs."""
+
+    def test_the_slowest_of_all_runs(self):
+        runs = [{"took": {"a": 3, "b": None}}, {"took": {"a": 5, "c": 4}}]
+        self.assertEqual(repeat.longest(runs), "a 5 s")
+
+    def test_none(self):
+        self.assertEqual(repeat.longest([{"took": {"a": None}}, {}]), "-")
 
 
 class Again(Case):
@@ -160,7 +171,7 @@ class Again(Case):
         self.booted.append(name)
         verdict = "not ok" if name in self.bad else "ok"
         return Result(0, f"@@ begin ioperm_64\n1..1\n{verdict} 1 a\n"
-                         "@@ end ioperm_64 0\n", self.temp / "console")
+                         "@@ end ioperm_64 0 3\n", self.temp / "console")
 
     def run_rows(self, times=2, afresh=False):
         self.booted.clear()
