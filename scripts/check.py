@@ -635,6 +635,15 @@ def group_prefixes(tally):
     check_prefixes(tally)
 
 
+def group_tools(tally):
+    """-Wall -Wextra on the tests, kernel-doc: nothing new."""
+    # Here, because gates imports this file. Those of its gates that need
+    # nothing which is not there already; 'make gates' has all.
+    import gates
+    gates.group_programs(tally, ("gcc",))
+    gates.group_kerneldoc(tally)
+
+
 def check_yield(tally, trees):
     """The tests of sched_yield() pass, and fail with its features off.
 
@@ -693,10 +702,10 @@ def check_yield(tally, trees):
 
 
 GROUPS = {"scripts": group_scripts, "series": group_series,
-          "prefixes": group_prefixes,
+          "prefixes": group_prefixes, "tools": group_tools,
           "kernels": group_kernels, "debug": group_debug}
 # Another kernel to build, so it is run by its name: make check-debug.
-USUAL = ("scripts", "series", "prefixes", "kernels")
+USUAL = ("scripts", "series", "prefixes", "tools", "kernels")
 
 
 def run_groups(tally, groups):

@@ -60,6 +60,8 @@ static inline void set_outcome(struct outcome *out, enum verdict verdict,
 static inline void add_figure(struct outcome *out, const char *name,
 			      double value)
 {
+	if (out->figures == MAX_FIGURES)
+		ksft_exit_fail_msg("more than %d figures\n", MAX_FIGURES);
 	out->figure[out->figures].name = name;
 	out->figure[out->figures++].value = value;
 }
@@ -78,6 +80,8 @@ static inline void add_percentiles(struct outcome *out, long long *value,
 	static const int percent[] = { 50, 99, 100 };
 	unsigned int i;
 
+	if (n <= 0)
+		return;
 	qsort(value, n, sizeof(*value), compare_ns);
 	for (i = 0; i < ARRAY_SIZE(percent); i++)
 		add_figure(out, name[i], value[(percent[i] * n + 99) / 100 - 1]);
@@ -206,7 +210,7 @@ static inline void print_outcome(const char *name, const struct outcome *out)
 	size_t len = 0;
 	int i;
 
-	for (i = 0; i < out->figures; i++)
+	for (i = 0; i < out->figures && len < sizeof(text); i++)
 		len += snprintf(text + len, sizeof(text) - len, " %s %.10g",
 				out->figure[i].name, out->figure[i].value);
 
