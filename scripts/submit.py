@@ -331,6 +331,24 @@ def check_mails(mails, identity, patches):
             raise Fail(f"'{subject}' is signed off by {signed or 'nobody'}")
 
 
+def check_cover(mail, text):
+    """The mail (Message) says what the cover letter (str) says, in its order.
+
+    b4 takes a line that begins like `Word: ` for a trailer and moves it to
+    the end.  Raises Fail with the first words that are not where they were.
+    """
+    body = " ".join(mail.get_payload(decode=True)
+                    .decode(errors="replace").split())
+    # The first line is the subject.
+    wanted = " ".join(text.partition("\n")[2].split())
+    if body.startswith(wanted):
+        return
+    same = os.path.commonprefix([body, wanted])
+    raise Fail("b4 wrote another cover letter than it was given, from here: "
+               f"'{wanted[len(same):len(same) + 60]}'; does a line begin with "
+               "a word and a colon?")
+
+
 def check_applies(work, place):
     """The written mails give the branch's files again with git am."""
     want = work.git("rev-parse", "HEAD^{tree}")
@@ -446,6 +464,8 @@ def prepare(options, identity, place):
                      for path in sorted(partial.glob("*.eml"))]
             gate("subjects, author, sign-off, recipients, threading of "
                  f"{len(mails)} mails", check_mails, mails, identity, names)
+            gate("the cover letter is as it was written", check_cover,
+                 mails[0], cover.read_text())
             gate("the mails give the branch again with git am",
                  check_applies, work, partial)
             write_mailbox(partial)

@@ -16,6 +16,9 @@ from pathlib import Path
 from helper import (FIX, SELFTEST, Case, commit, environment, git,
                     make_clone, snapshot, workshop, write)
 
+import submit
+from common import Fail
+
 TAG = "\n\nAssisted-by: LLM [checkpatch]"
 COVER = "x86: {0}\n\nWhy all of this.\n\nIn two paragraphs.\n"
 STUBS = {
@@ -284,6 +287,18 @@ class Refused(Submit):
             b"Assisted-by") for name, text in submitted().items()}
         self.set_patches(patches)
         self.refuse("Reviewed-by: is for people to give")
+
+    def test_a_cover_letter_that_b4_rearranges_stops_it(self):
+        def mail(body):
+            return email.message_from_string("Subject: x\n\n" + body)
+
+        text = "x86: All\n\nFirst.\n\nTools: some of\nthem.\n"
+        submit.check_cover(mail("First.\n\nTools: some of\nthem.\n---\n"),
+                           text)
+        with self.assertRaises(Fail) as caught:
+            submit.check_cover(mail("First.\n\nthem.\n\nTools: some of\n"),
+                               text)
+        self.assertIn("Tools: some of them.", str(caught.exception))
 
     def test_a_gap_in_the_cover_letter_stops_it(self):
         write(self.repo, {"submit/cover-letter.txt":
