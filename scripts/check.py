@@ -211,6 +211,30 @@ def checkpatch_tree(tree):
     return tree
 
 
+def check_diffs(folder, tip):
+    """Each diff of a folder (str) of the repository applies to the series.
+
+    They have words, a line `---` and a diff, as those of mutants/.
+    """
+    paths = sorted((ROOT / folder).glob("*.patch"))
+    if not paths:
+        raise Fail(f"there is no patch in {folder}/")
+    wrong = []
+    with tempfile.TemporaryDirectory(prefix="export-", dir=BUILD) as place:
+        index = {"GIT_INDEX_FILE": str(Path(place) / "index")}
+        git("read-tree", tip, cwd=REPO, env=index)
+        for path in paths:
+            diff = path.read_text(errors="surrogateescape").partition(
+                "\n---\n")[2]
+            try:
+                git("apply", "--cached", "--check", "-", cwd=REPO, env=index,
+                    data=diff)
+            except Fail:
+                wrong.append(path.name)
+    if wrong:
+        raise Fail(f"of {len(paths)}, these do not: {', '.join(wrong)}")
+
+
 def group_series(tally):
     """The patch files: names, tags, quilt, git am, copies, checkpatch."""
     if not tally.run("series: names and numbers", check_names):
@@ -225,6 +249,9 @@ def group_series(tally):
         return
     tally.run("series: quilt push -a, fuzz 0", check_quilt, tip)
     tally.run("series: exported copies in sync", check_export, tip)
+    for folder in ("mutants", "variants"):
+        tally.run(f"{folder}/ applies to the series", check_diffs, folder,
+                  tip)
     for name in names:
         tally.run(f"tags: {name}", check_tags, name)
     dictionary = codespell_dictionary()
