@@ -7,7 +7,7 @@
 #               throw away what build/tree has
 #   ACCEL=kvm   or tcg: how guests run (default: KVM where it really works)
 #   NAME= EMAIL=  who sends the series, and for 'submit-prep' also
-#   FIXES=1     only the fixes; ONTO=commit, BRANCH=name
+#   SET=        fixes, x86 or sched, a part of it; ONTO=commit, BRANCH=name
 #   BASE=path   with 'rebase': the tree to try the series on
 #   FILES= ROOTFS=  with 'lab': where the boards find what they load
 #   ONLY=cells REPEAT=n  with 'study': which, how often; REPEAT= also with
@@ -15,7 +15,7 @@
 
 PYTHON := build/venv/bin/python
 
-export KSRC FORCE ACCEL NAME EMAIL FIXES ONTO BRANCH BASE FILES ROOTFS
+export KSRC FORCE ACCEL NAME EMAIL FIXES SET ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat race throughput yield-hz yield-stress variants study measure report

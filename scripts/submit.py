@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Prepare the series for sending, in the user's own clone.  Never sends.
 
-KSRC= is a git clone of the kernel that you work in.  The series, or the
-fixes alone, becomes a b4 branch there (b4/NAME), authored and signed off by
+KSRC= is a git clone of the kernel that you work in.  The series, or one of
+its sets (the fixes alone, or one for each maintainer), becomes a b4 branch
+there (b4/NAME), authored and signed off by
 the identity that you give, with a cover letter and with To and Cc from
 get_maintainer.pl.  The mails are written to build/submit/ for review.  Your
 checkout, index and configuration stay as they are; the branch is the only
@@ -36,10 +37,19 @@ from export import FIXES, heading
 from kernel import make_environment
 
 PLACE = BUILD / "submit"
+# Of each set: the branch, the cover letter, what it is.
 SETS = {
-    "all": ("ioports-yield", "cover-letter.txt"),
-    "fixes": ("ioports-fixes", "cover-letter-fixes.txt"),
+    "all": ("ioports-yield", "cover-letter.txt", "the whole series"),
+    "fixes": ("ioports-fixes", "cover-letter-fixes.txt",
+              "the fixes of x86 alone"),
+    "x86": ("ioports", "cover-letter-x86.txt",
+            "I/O ports, with the fixes, for the x86 maintainers"),
+    "sched": ("yield", "cover-letter-sched.txt",
+              "sched_yield(), for the scheduler's"),
 }
+# A patch is of the scheduler when all that it touches is below these.
+SCHED = ("kernel/sched/", "tools/testing/selftests/sched/",
+         "Documentation/scheduler/")
 # What get_maintainer.pl and checkpatch.pl need besides the touched files;
 # both want to see the top of a kernel tree.
 TOP_FILES = ("/scripts/", "/MAINTAINERS", "/COPYING", "/CREDITS", "/Kbuild",
@@ -139,12 +149,16 @@ def check_branch(top, branch):
     return True
 
 
-def chosen(fixes):
-    """Return the names (list of str) of the patches of a set."""
-    names = series_patches()
-    if fixes:
-        names = [name for name in names if heading(
-            (PATCHES / name).read_text(errors="surrogateescape")) == FIXES]
+def chosen(kind):
+    """Return the names (list of str) of the patches of a set (str)."""
+    names = []
+    for name in series_patches():
+        sched = all(path.startswith(SCHED) for path in touched_files([name]))
+        text = (PATCHES / name).read_text(errors="surrogateescape")
+        if kind == "all" or kind == "sched" and sched \
+                or kind == "x86" and not sched \
+                or kind == "fixes" and not sched and heading(text) == FIXES:
+            names.append(name)
     if not names:
         raise Fail("there is no such patch in the series")
     return names
@@ -375,18 +389,20 @@ def write_mailbox(place):
     return box
 
 
-def write_guide(place, branch, fixes, recipients, gates):
+def write_guide(place, branch, kind, recipients, gates):
     """Write REVIEW.txt: what was done, what a person still has to do."""
     people = "\n".join(f"  {row}" for row in recipients)
     checked = "\n".join(f"  {row}" for row in gates)
-    extra = """\
+    extra = {"fixes": """\
 These are fixes of a hole that lets a task use I/O ports which another one
 gave up.  Read submit/SECURITY-FIX.md before you send them anywhere.
-""" if fixes else """\
+""", "sched": """\
+These patches need none of the others.
+"""}.get(kind, """\
 The first patches are fixes that should be sent, and taken, before the rest:
 read submit/SECURITY-FIX.md.  ioperm_drop_race is a reproducer: send it only
 when the fix is public.
-"""
+""")
     write_atomically(place / "REVIEW.txt", f"""\
 Nothing was sent.  What is in this folder:
 
@@ -420,15 +436,14 @@ To go on:
 
 def prepare(options, identity, place):
     """Do it all below place (Path); returns the tip (str) of the branch."""
-    kind = "fixes" if options.fixes else "all"
-    name, cover = SETS[kind]
+    name, cover, _ = SETS[options.set]
     branch = f"b4/{options.branch or name}"
     cover = ROOT / "submit" / cover
     if not cover.exists():
         raise Fail(f"there is no {shown_path(cover)}")
     top, base = check_clone(options.ksrc, options.base, options.force)
     replace = check_branch(top, branch)
-    names = chosen(options.fixes)
+    names = chosen(options.set)
     gates = []
 
     def gate(title, function, *arguments):
@@ -472,7 +487,7 @@ def prepare(options, identity, place):
             recipients = [f"{field}: {address}" for field in ("To", "Cc")
                           for address in re.split(
                               r",\s+", header(mails[0], field)) if address]
-            write_guide(partial, branch, options.fixes, recipients, gates)
+            write_guide(partial, branch, options.set, recipients, gates)
         install(work, branch, replace, partial, place)
     return branch, names, recipients
 
@@ -507,9 +522,14 @@ def main():
                         help="your name (default: $NAME)")
     parser.add_argument("--email", default=os.environ.get("EMAIL", ""),
                         help="your address (default: $EMAIL)")
-    parser.add_argument("--fixes", action="store_true",
-                        default=os.environ.get("FIXES") == "1",
-                        help="only the patches with a Fixes: tag")
+    parser.add_argument("--set", default=os.environ.get("SET") or
+                        ("fixes" if os.environ.get("FIXES") == "1"
+                         else "all"), metavar="NAME",
+                        help="; ".join(f"{name}: {what}" for name, (_, _, what)
+                                       in SETS.items())
+                        + " (default: $SET, or all)")
+    parser.add_argument("--fixes", action="store_const", dest="set",
+                        const="fixes", help="the same as --set fixes")
     parser.add_argument("--base", default=os.environ.get("ONTO") or "HEAD",
                         metavar="COMMIT", help="the commit of the clone to "
                         "put the series on (default: HEAD)")
@@ -521,10 +541,12 @@ def main():
     options = parser.parse_args()
     identity = (options.name, options.email)
     check_identity(*identity)
+    if options.set not in SETS:
+        raise Fail(f"SET={options.set}: there are {', '.join(SETS)}")
     if options.branch and not re.fullmatch(r"[a-z0-9][a-z0-9-]*",
                                            options.branch):
         raise Fail(f"BRANCH={options.branch}: use a-z, 0-9 and '-'")
-    place = PLACE / ("fixes" if options.fixes else "all")
+    place = PLACE / options.set
     with build_lock():
         PLACE.mkdir(exist_ok=True)
         branch, names, recipients = prepare(options, identity, place)

@@ -51,6 +51,28 @@ def submitted():
     return {Path(name).name: Path(name).read_bytes() for name in names}
 
 
+class Sets(unittest.TestCase):
+    """chosen(): which patches of the repository's series are in a set."""
+
+    def test_each_patch_has_a_maintainer(self):
+        everything = submit.chosen("all")
+        x86, sched = submit.chosen("x86"), submit.chosen("sched")
+        self.assertEqual(sorted(x86 + sched), sorted(everything))
+        self.assertTrue(all("sched" in name for name in sched), sched)
+
+    def test_the_fixes_are_the_first_of_x86(self):
+        fixes = submit.chosen("fixes")
+        self.assertEqual(submit.chosen("x86")[:len(fixes)], fixes)
+
+    def test_each_has_a_letter(self):
+        for name, (_, cover, _) in submit.SETS.items():
+            with self.subTest(name):
+                text = (submit.ROOT / "submit" / cover).read_text()
+                self.assertNotIn("@", text)
+                self.assertEqual([row for row in text.splitlines()
+                                  if len(row) > 75], [])
+
+
 @unittest.skipUnless(B4.exists(), f"there is no {B4}")
 class Submit(Case):
     """A user's clone, and a repository with two patches."""
@@ -142,6 +164,12 @@ class Written(Submit):
                          "refs/heads/b4/ioports-yield\n"
                          "refs/heads/master\n")
         self.assertNothingHalfDone()
+
+    def test_there_is_no_such_set(self):
+        run = self.submit("--set", "none")
+        self.assertNotEqual(run.status, 0)
+        self.assertIn("there are all, fixes, x86, sched", run.err)
+        self.assertNothingMade()
 
     def test_the_fixes_stand_alone(self):
         self.assertDone(self.submit("--fixes"),
