@@ -349,7 +349,7 @@ def check_cover(mail, text):
     """The mail (Message) says what the cover letter (str) says, in its order.
 
     b4 takes a line that begins like `Word: ` for a trailer and moves it to
-    the end.  Raises Fail with the first words that are not where they were.
+    the end; git takes one with '#' for a comment.  Raises Fail with the first words that are not where they were.
     """
     body = " ".join(mail.get_payload(decode=True)
                     .decode(errors="replace").split())
@@ -360,7 +360,7 @@ def check_cover(mail, text):
     same = os.path.commonprefix([body, wanted])
     raise Fail("b4 wrote another cover letter than it was given, from here: "
                f"'{wanted[len(same):len(same) + 60]}'; does a line begin with "
-               "a word and a colon?")
+               "'#', or with a word and a colon?")
 
 
 def check_applies(work, place):
