@@ -27,13 +27,17 @@ BOOT_SECONDS = 900
 # A SCHED_IDLE task beside twenty others has its turn every twenty seconds, and
 # may have been preempted where RCU waits for it.
 STALL = "rcupdate.rcu_cpu_stall_timeout=300"
-# Each is a shell loop or program that ends by itself after {seconds}.
+# Each is a shell loop or program that ends by itself after {seconds}.  Those of
+# LIGHT come first and have some time to start: beside the others they hardly
+# get the CPU, with the base's sched_yield() as well.
+LIGHT = ("nice", "idle")
+LIGHT_SECONDS = 20
 STRESS = "stress-ng --temp-path /tmp --timeout {seconds}s --metrics-brief"
 PARTS = {
-    "stress-ng": STRESS + " --yield 4 --switch 2 --wait 2 --sockpair 1",
     "nice": "nice -n 19 " + STRESS + " --yield 1",
-    "batch": "chrt --batch 0 " + STRESS + " --yield 1",
     "idle": "chrt --idle 0 " + STRESS + " --yield 1",
+    "stress-ng": STRESS + " --yield 4 --switch 2 --wait 2 --sockpair 1",
+    "batch": "chrt --batch 0 " + STRESS + " --yield 1",
     "fifo": "chrt --fifo 1 " + STRESS + " --cpu 1 --cpu-load 20",
     "throttled": "echo $$ >/sys/fs/cgroup/throttled/cgroup.procs && "
                  + STRESS + " --yield 2",
@@ -67,7 +71,9 @@ def script(program, seconds):
         # What it printed and its end are one write, or others get between.
         f"{{ sed 's/^/{name}: /' /tmp/{name}.out | tail -n 40; "
         f"echo \"@@ end {name} $s\"; }} >/tmp/{name}.all; "
-        f"cat /tmp/{name}.all ) &" for name, command in PARTS.items())
+        f"cat /tmp/{name}.all ) &"
+        + (f"\nsleep {LIGHT_SECONDS}" if name == LIGHT[-1] else "")
+        for name, command in PARTS.items())
     return SCRIPT.format(seconds=seconds, parts=parts)
 
 
