@@ -4,10 +4,10 @@
 
 A test that passes once may still be flaky, or be right only with as many
 processors as it was written on.  Each kind of guest is a row: with 1, 2 and
-4 processors, on the kernel with KASAN, UBSAN and lockdep, without
-X86_IOPL_IOPERM, as a user that is not root, under lockdown.  A case that
-skips itself and is not on the list configs/repeat-skips is a failure; so is a
-program of which nothing passed, unless each of its cases is on that list.
+4 processors, on the kernel with KASAN, UBSAN and lockdep, on a 32-bit kernel,
+without X86_IOPL_IOPERM, as a user that is not root, under lockdown.  A case
+that skips itself and is not on the list configs/repeat-skips is a failure; so
+is a program of which nothing passed, unless each of its cases is on that list.
 
 Results are kept for a kernel and its tests, so a second run goes on where
 the first stopped.  Ends with the line `N passed, N failed, N skipped`, where
@@ -32,6 +32,7 @@ from kernel import build_kernel
 from mutants import (compiler, digest, parse_ktap, source_key,
                      test_key)
 from objects import PLACE, build_programs, gate_tree
+from tinyguest import boot_tiny
 
 REPORT = RESULTS / "repeat.json"
 SKIPS = CONFIGS / "repeat-skips"
@@ -46,11 +47,12 @@ class Row:
 
     kernel: what build_kernel() or build_image() takes.  wrap: what runs a
     program.  often: whether it is run as often as --times says, or once.
-    must: [(program, case)], patterns of what must not be skipped.
+    must: [(program, case)], patterns of what must not be skipped.  bits: 32
+    for a kernel that cannot use the host's files.
     """
 
     def __init__(self, title, kernel="series", cpus=2, append=(), wrap="",
-                 often=False, must=()):
+                 often=False, must=(), bits=64):
         self.title = title
         self.kernel = kernel
         self.cpus = cpus
@@ -58,6 +60,7 @@ class Row:
         self.wrap = wrap
         self.often = often
         self.must = must
+        self.bits = bits
 
     def folder(self):
         """Build the kernel if need be; returns its folder (Path)."""
@@ -81,7 +84,10 @@ ROWS = {
     "4cpus": Row("4 CPUs", cpus=4, often=True),
     # KASAN reports an address of the interrupt code early in a boot with
     # five page table levels, which QEMU's largest processor has.
-    "debug": Row("KASAN, UBSAN, lockdep", "debug", append=("no5lvl",)),
+    "debug": Row("KASAN, UBSAN, lockdep", "debug", append=("no5lvl",),
+                 often=True),
+    "i386": Row("32-bit kernel", "i386", often=True, bits=32,
+                append=("loglevel=5",)),
     "noioperm": Row("without X86_IOPL_IOPERM", "noioperm"),
     "nobody": Row("not root", wrap=NOBODY, must=REFUSED),
     "lockdown": Row("lockdown=integrity", append=("lockdown=integrity",),
@@ -180,33 +186,51 @@ def split_output(text):
     return found
 
 
+def boot_row(row, programs, job):
+    """Run the programs (list of Path) in a Row's guest named job (str).
+
+    Returns (what it printed, its console), a str and a Path.
+    """
+    folder = row.folder()
+    if row.bits == 32:
+        runs = boot_tiny(folder / "arch/x86/boot/bzImage",
+                         [(path, command_of(path)) for path in programs],
+                         cpus=row.cpus, timeout=SECONDS, seconds=400,
+                         name=job, append=" ".join(row.append))
+        return "".join(f"@@ begin {name}\n{run.output}\n"
+                       + ("" if run.status is None else
+                          f"@@ end {name} {run.status} {run.seconds}\n")
+                       for name, run in runs), LOGS / f"{job}.console"
+    script = "".join(
+        f"echo; echo '@@ begin {path.name}'; t=$(date +%s); {row.wrap} "
+        f"{path} {' '.join(command_of(path))}; s=$?; echo; "
+        f"echo \"@@ end {path.name} $s $(($(date +%s) - t))\"; "
+        for path in programs)
+    result = boot(folder, script + "true", cpus=row.cpus,
+                  memory="2G" if row.kernel == "debug" else "1G",
+                  kvm=choose_kvm(folder), timeout=SECONDS, name=job,
+                  append=row.append)
+    return result.output, result.console
+
+
 def run_row(name, row, programs, number, skips):
     """Boot a guest and run the programs; returns a run (dict).
 
     {"programs": {program: {case: verdict}}, "took": {program: seconds},
     "wrong": {what: why}, "seconds": float}.
     """
-    folder = row.folder()
     job = f"repeat-{name}-{number}"
-    script = "".join(
-        f"echo; echo '@@ begin {path.name}'; t=$(date +%s); {row.wrap} "
-        f"{path} {' '.join(command_of(path))}; s=$?; echo; "
-        f"echo \"@@ end {path.name} $s $(($(date +%s) - t))\"; "
-        for path in programs)
     run = {"programs": {}, "took": {}, "wrong": {}}
     start = time.monotonic()
     try:
-        result = boot(folder, script + "true", cpus=row.cpus,
-                      memory="2G" if row.kernel == "debug" else "1G",
-                      kvm=choose_kvm(folder), timeout=SECONDS, name=job,
-                      append=row.append)
+        output, console = boot_row(row, programs, job)
     except Fail as failure:
         run["wrong"]["the guest"] = str(failure)
         return run
     run["seconds"] = round(time.monotonic() - start, 1)
     log = LOGS / f"{job}.ktap"
-    write_atomically(log, result.output)
-    found = split_output(result.output)
+    write_atomically(log, output)
+    found = split_output(output)
     for path in programs:
         text, status, took = found.get(path.name, ("", None, None))
         run["took"][path.name] = took
@@ -218,7 +242,7 @@ def run_row(name, row, programs, number, skips):
     if missing:
         run["wrong"]["what must pass"] = ", ".join(missing)
     try:
-        check_splat(result.console)
+        check_splat(console)
     except Fail as failure:
         run["wrong"]["the kernel"] = str(failure)
     return run
@@ -257,6 +281,9 @@ def repeat(names, times, afresh):
     with stage("building the tests"):
         programs, _ = build_programs(tree, test_sources(tree),
                                      PLACE / "programs/repeat", "gcc")
+        static, _ = build_programs(tree, test_sources(tree),
+                                   PLACE / "programs/repeat-static", "gcc",
+                                   ("-static",), "_32")
     key = digest(source_key(commit), test_key(commit), compiler())
     runs = {} if afresh else load(key)
     lines, passed, failed, skipped = [], 0, 0, 0
@@ -268,9 +295,10 @@ def repeat(names, times, afresh):
         wanted = times if row.often else 1
         while len(mine) < wanted:
             number = len(mine) + 1
+            fitting = static if row.bits == 32 else programs
             with stage(f"{row.title}: run {number} of {wanted}, "
-                       f"{len(programs)} programs"):
-                run = run_row(name, row, programs, number, skips)
+                       f"{len(fitting)} programs"):
+                run = run_row(name, row, fitting, number, skips)
             mine.append(run)
             write_atomically(REPORT, json.dumps(
                 {"key": key, "commit": commit, "runs": runs}, indent=1)
@@ -313,8 +341,10 @@ def main():
     parser.add_argument("--only", action="append", choices=list(ROWS),
                         help="only this row (may be repeated; default: all)")
     parser.add_argument("--times", type=int, default=TIMES,
-                        help="runs of the rows with 1, 2 and 4 processors "
-                             f"(default: {TIMES})")
+                        help="runs of "
+                             + ", ".join(name for name, row in ROWS.items()
+                                         if row.often)
+                             + f" (default: {TIMES})")
     parser.add_argument("--afresh", action="store_true",
                         help="forget the runs that are known")
     options = parser.parse_args()

@@ -33,11 +33,12 @@ REPEATABLE_KERNEL = "nokaslr norandmaps no_timer_check"
 
 
 class Run:
-    """What one program did: status (int or None), output (str)."""
+    """What one program did: status (int or None), output (str), seconds."""
 
-    def __init__(self, status, output):
+    def __init__(self, status, output, seconds=0):
         self.status = status
         self.output = output
+        self.seconds = seconds
 
 
 def cpio_entry(number, name, mode, data=b"", device=(0, 0)):
@@ -83,10 +84,11 @@ def read_console(text):
     """
     text = text.replace("\r", "")
     found = []
-    for name, output, end in re.findall(
-            r"^@@ begin /(\S+)\n(.*?)(?:^@@ end /\1 (-?\d+)$|\Z)", text,
-            re.M | re.S):
-        found.append((name, Run(int(end) if end else None, output)))
+    for name, output, end, seconds in re.findall(
+            r"^@@ begin /(\S+)\n(.*?)(?:^@@ end /\1 (-?\d+) (\d+)$|\Z)",
+            text, re.M | re.S):
+        found.append((name, Run(int(end) if end else None, output,
+                                int(seconds or 0))))
     return found
 
 

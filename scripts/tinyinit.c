@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * init of a guest without user land: mounts what tests need, runs the
- * commands of /tests, and writes what they print and their exit status to
- * the console. scripts/tinyguest.py makes the initramfs and reads the console.
+ * commands of /tests, and writes what they print, their exit status and how
+ * many seconds they took to the console. scripts/tinyguest.py makes the
+ * initramfs and reads the console.
  *
  * A line of /tests is: SECONDS PROGRAM [ARGUMENT]...
  * With "wait" for the program: let SECONDS pass. With "show" and a path: write
@@ -70,7 +71,7 @@ static void show(const char *path)
 		putchar(ch);
 	if (file)
 		fclose(file);
-	printf("\n@@ end %s %d\n", path, error);
+	printf("\n@@ end %s %d 0\n", path, error);
 	fflush(stdout);
 }
 
@@ -78,7 +79,9 @@ static void run(char *line)
 {
 	char *words[MAX_WORDS + 1] = { NULL };
 	unsigned int seconds;
+	time_t start;
 	int count = 0;
+	int status;
 	pid_t child;
 
 	for (char *word = strtok(line, " "); word && count < MAX_WORDS;
@@ -97,6 +100,7 @@ static void run(char *line)
 	}
 	printf("@@ begin %s\n", words[1]);
 	fflush(stdout);
+	start = time(NULL);
 	child = fork();
 	if (!child) {
 		setpgid(0, 0);
@@ -106,7 +110,9 @@ static void run(char *line)
 		_exit(127);
 	}
 	setpgid(child, child);
-	printf("\n@@ end %s %d\n", words[1], wait_for(child, seconds));
+	status = wait_for(child, seconds);
+	printf("\n@@ end %s %d %d\n", words[1], status,
+	       (int)(time(NULL) - start));
 	fflush(stdout);
 }
 

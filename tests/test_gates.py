@@ -573,8 +573,8 @@ class TinyGuest(Case):
         self.assertTrue(stat.S_ISCHR(names["dev/console"][0]))
 
     def test_the_console_is_read(self):
-        text = ("[0.1] boot\r\n@@ begin /a_32\r\nhello\r\n@@ end /a_32 0\r\n"
-                "@@ begin /b_32\nno\n\n@@ end /b_32 4\n@@ begin /c_32\nhang")
+        text = ("[0.1] boot\r\n@@ begin /a_32\r\nhello\r\n@@ end /a_32 0 2\r\n"
+                "@@ begin /b_32\nno\n\n@@ end /b_32 4 2\n@@ begin /c_32\nhang")
         runs = tinyguest.read_console(text)
         self.assertEqual([(name, run.status) for name, run in runs],
                          [("a_32", 0), ("b_32", 4), ("c_32", None)])
@@ -608,7 +608,7 @@ class TinyGuest(Case):
                                        [(program, [])], **more)
 
     def test_a_guest_that_does_not_come_to_the_end(self):
-        for said in ("panic\n", "@@ begin /a\n@@ end /a 0\n",
+        for said in ("panic\n", "@@ begin /a\n@@ end /a 0 2\n",
                      "@@ done 0\n"):
             with self.subTest(said), self.assertRaises(Fail):
                 self.boot(said)
@@ -618,15 +618,15 @@ class TinyGuest(Case):
 
     def test_a_guest_that_ran_another_program(self):
         with self.assertRaises(Fail):
-            self.boot("@@ begin /b\n@@ end /b 0\n@@ done 1\n")
+            self.boot("@@ begin /b\n@@ end /b 0 2\n@@ done 1\n")
 
     def test_a_guest_that_is_well(self):
-        (name, run), = self.boot("@@ begin /a\nx\n@@ end /a 0\n@@ done 1\n")
+        (name, run), = self.boot("@@ begin /a\nx\n@@ end /a 0 2\n@@ done 1\n")
         self.assertEqual((name, run.status), ("a", 0))
 
     def test_a_file_comes_back(self):
-        ran = "@@ begin /a\nx\n@@ end /a 0\n"
-        runs = self.boot(ran + "@@ begin /tmp/f\n{}\n@@ end /tmp/f 0\n"
+        ran = "@@ begin /a\nx\n@@ end /a 0 2\n"
+        runs = self.boot(ran + "@@ begin /tmp/f\n{}\n@@ end /tmp/f 0 2\n"
                          "@@ done 3\n", files=["/tmp/f"], settle=1)
         self.assertEqual([(name, run.output) for name, run in runs],
                          [("a", "x\n"), ("tmp/f", "{}\n")])

@@ -11,6 +11,7 @@ from helper import Case
 import repeat
 from common import Fail
 from guest import Result
+from tinyguest import Run
 
 KTAP = """TAP version 13
 1..3
@@ -193,6 +194,19 @@ class Again(Case):
         self.bad = set()
         self.assertEqual(self.run_rows(), 0)
         self.assertEqual(self.booted, ["repeat-2cpus-2"])
+
+    def test_a_kernel_that_cannot_use_the_hosts_files(self):
+        runs = [("ioperm_32", Run(0, "1..1\nok 1 a\n", 3)),
+                ("iopl_32", Run(None, "1..1\n"))]
+        row = repeat.Row("row", "i386", bits=32)
+        with mock.patch.object(repeat, "boot_tiny", lambda *a, **k: runs), \
+                mock.patch.object(repeat, "build_image",
+                                  lambda name: (self.temp, None)):
+            run = repeat.run_row("row", row, [self.temp / "ioperm_32",
+                                              self.temp / "iopl_32"], 1, ())
+        self.assertEqual(run["programs"]["ioperm_32"], {"a": "pass"})
+        self.assertEqual(run["took"]["ioperm_32"], 3)
+        self.assertEqual(list(run["wrong"]), ["iopl_32"])
 
     def test_another_kernel_starts_afresh(self):
         self.assertEqual(self.run_rows(), 0)
