@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What 'make race' makes of what ioperm_drop_race prints."""
 
+import argparse
 import subprocess
 import unittest
 from unittest import mock
@@ -60,12 +61,38 @@ class SingleStep(Case):
             return race.single_step()
 
     def test_an_old_qemu(self):
-        self.assertEqual(self.qemu("-S  freeze\n-singlestep  always run\n"),
-                         "-singlestep")
+        self.assertIn("-singlestep",
+                      self.qemu("-S  freeze\n-singlestep  always run\n"))
 
     def test_a_new_one_is_refused(self):
         with self.assertRaisesRegex(Fail, "--only 1"):
             self.qemu("-S  freeze\n")
+
+
+class Parts(Case):
+    def parts(self, **options):
+        options = argparse.Namespace(**{"only": None, "wakes": 2000,
+                                        "stepped": 1000, **options})
+        with mock.patch.object(race, "single_step", lambda: "-singlestep"):
+            return race.parts(options)
+
+    def test_each_guest_looks_at_the_series(self):
+        found = self.parts()
+        self.assertEqual([(part.cpus, part.wakes) for part in found],
+                         [(1, 2000), (2, 1000), (2, 2000)])
+        for part in found:
+            self.assertIn("series", part.sides)
+
+    def test_the_base_runs_where_it_can_be_hit(self):
+        for part in self.parts():
+            self.assertEqual("base" in part.sides,
+                             bool(part.icount or part.qemu), part.title)
+
+    def test_with_two_cpus_tasks_migrate(self):
+        for part in self.parts(only=2):
+            for case in part.cases():
+                self.assertTrue(case.endswith("-migrate"), case)
+        self.assertEqual(self.parts(only=1)[0].cases(), list(race.CASES))
 
 
 if __name__ == "__main__":
