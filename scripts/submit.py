@@ -394,8 +394,8 @@ def write_guide(place, branch, kind, recipients, gates):
     people = "\n".join(f"  {row}" for row in recipients)
     checked = "\n".join(f"  {row}" for row in gates)
     extra = {"fixes": """\
-These are fixes of a hole that lets a task use I/O ports which another one
-gave up.  Read submit/SECURITY-FIX.md before you send them anywhere.
+These are fixes of holes that let a task use I/O ports which it was not given,
+two of them in all tasks.  Read submit/SECURITY-FIX.md before you send them anywhere.
 """, "sched": """\
 These patches need none of the others.
 """}.get(kind, """\

@@ -3,9 +3,10 @@
 """Yield for long on the debug kernel, in as many ways as there are.
 
 The kernel has KASAN, UBSAN and lockdep.  stress-ng's stressors yield, switch,
-wait and sockpair run beside yielders of other policies, of nice levels and in
-a throttled cgroup, hackbench, and yield_latency, which sets custom slices,
-while a CPU goes off- and online.  Each program has to come to its end, and the
+wait and sockpair run beside yielders of other policies, of nice levels, in a
+throttled cgroup and with two cookies of core scheduling (the guest's CPUs are
+the threads of one core), hackbench, and yield_latency, which sets custom
+slices, while a CPU goes off- and online.  Each program has to come to its end, and the
 console must have no splat.  The feature bits stay as they are: a guest with
 two CPUs under QEMU 7.2's TCG may die of the breakpoint (int3) that patching
 code which both of them run puts there for a moment.
@@ -33,6 +34,12 @@ STALL = "rcupdate.rcu_cpu_stall_timeout=300"
 LIGHT = ("nice", "idle")
 LIGHT_SECONDS = 20
 STRESS = "stress-ng --temp-path /tmp --timeout {seconds}s --metrics-brief"
+# A cookie of its own for what comes after it: prctl(PR_SCHED_CORE,
+# PR_SCHED_CORE_CREATE, ...).
+COOKIE = ("python3 -c 'import ctypes, os, sys; "
+          "ctypes.CDLL(None).prctl(62, 1, 0, 0, 0) and "
+          "sys.exit(\"no core scheduling\"); "
+          "os.execvp(sys.argv[1], sys.argv[1:])' ")
 PARTS = {
     "nice": "nice -n 19 " + STRESS + " --yield 1",
     "idle": "chrt --idle 0 " + STRESS + " --yield 1",
@@ -41,6 +48,8 @@ PARTS = {
     "fifo": "chrt --fifo 1 " + STRESS + " --cpu 1 --cpu-load 20",
     "throttled": "echo $$ >/sys/fs/cgroup/throttled/cgroup.procs && "
                  + STRESS + " --yield 2",
+    "core-1": COOKIE + STRESS + " --yield 2 --sockpair 1",
+    "core-2": COOKIE + STRESS + " --yield 1 --switch 1",
     "hackbench": "while [ $(date +%s) -lt $end ]; do "
                  "hackbench -g 1 -l 20 || exit 1; done",
     # Its own watchdog takes what is this slow for a hang: it gets its share.
@@ -115,8 +124,9 @@ def main():
     parser.add_argument("--cpus", type=int, default=2,
                         help="CPUs of the guest (default: 2)")
     options = parser.parse_args()
-    if options.cpus < 2:
-        raise Fail("one CPU cannot go offline: use --cpus 2 or more")
+    if options.cpus < 2 or options.cpus % 2:
+        raise Fail("two threads to a core, one of which goes offline: use "
+                   "--cpus 2 or another even number")
     for tool, package in PACKAGES.items():
         need_tool(tool, package)
     with build_lock():
@@ -126,6 +136,7 @@ def main():
         with stage(f"yields on {options.cpus} CPUs, {options.seconds} s"):
             result = boot(tree, script(program, options.seconds),
                           cpus=options.cpus, memory="2G",
+                          qemu=f"-smp {options.cpus},threads=2",
                           kvm=choose_kvm(tree), name=NAME,
                           timeout=options.seconds * 3 + BOOT_SECONDS,
                           append=("no5lvl", STALL))
