@@ -26,9 +26,9 @@ from kernel import SIDES, build_sides
 NAME = "ioperm_drop_race"
 CASES = ("last-port", "unshare", "iopl", "exit")
 WAKES = 200000
-# As many when one instruction is emulated at a time: five times what the base
-# takes to be hit in the case that takes longest, exit.
-STEPPED = 40000
+# As many when one instruction is emulated at a time: four times what the base
+# takes for a hit in the case that takes longest, unshare.
+STEPPED = 20000
 SEEDS = 12
 REPORT = RESULTS / "race.json"
 # Wake-ups each second, on two cores of 2024; only for the time limit.
