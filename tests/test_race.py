@@ -21,9 +21,9 @@ not ok 1 iopl-migrate
 class ReadHits(Case):
     def test_the_observers_are_added_up(self):
         self.assertEqual(
-            race.read_hits(OUTPUT, ["iopl-migrate", "exit-migrate", "exit"]),
-            {"iopl-migrate": (40000, 38), "exit-migrate": (500, 0),
-             "exit": (0, 0)})
+            [race.read_hits(OUTPUT, case)
+             for case in ("iopl-migrate", "exit-migrate", "exit")],
+            [(40000, 38), (500, 0), (0, 0)])
 
 
 class Judge(Case):
@@ -43,15 +43,13 @@ class Judge(Case):
 
 class Command(Case):
     def test_the_base_ends_a_case_with_its_first_hit(self):
-        words = race.command("prog", "base", ["iopl"], 800, 3)
+        words = race.command("prog", "base", "iopl", 800, 3)
         self.assertIn("for s in 3 4 5", words)
         self.assertIn("--wakes 100 || break", words)
 
-    def test_the_series_runs_each_case_once(self):
-        self.assertEqual(
-            race.command("prog", "series", ["iopl", "exit"], 800, 3),
-            "prog --case iopl --seed 3 --wakes 800; "
-            "prog --case exit --seed 3 --wakes 800; true")
+    def test_the_series_runs_a_case_once(self):
+        self.assertEqual(race.command("prog", "series", "iopl", 800, 3),
+                         "prog --case iopl --seed 3 --wakes 800; true")
 
 
 class SingleStep(Case):
@@ -93,6 +91,40 @@ class Parts(Case):
             for case in part.cases():
                 self.assertTrue(case.endswith("-migrate"), case)
         self.assertEqual(self.parts(only=1)[0].cases(), list(race.CASES))
+
+
+class Look(Case):
+    """A second run knows what passed, and tries again what did not."""
+
+    def look(self, hits, commit="c1"):
+        ran = []
+
+        def run_case(part, side, case, tree, program, seed):
+            ran.append(case)
+            wrong = race.judge(side, 100, hits, part.wakes)
+            return {"guest": part.title, "side": side, "case": case,
+                    "wakes": 100, "hits": hits, "wrong": wrong}
+
+        part = race.Part("1 CPU", 1, 100, ("series",))
+        with mock.patch.multiple(
+                race, REPORT=self.temp / "race.json", run_case=run_case,
+                build_sides=lambda sides: {"base": "b", "series": "s"},
+                git=lambda *words, cwd: commit, compiler=lambda: "cc",
+                source_key=lambda commit: commit), \
+                mock.patch.object(race.bench, "build_test"), \
+                mock.patch("builtins.print"):
+            rows = race.look([part], 1)
+        self.assertEqual(len(rows), len(race.CASES))
+        return ran
+
+    def test_what_passed_is_not_run_again(self):
+        self.assertEqual(self.look(0), list(race.CASES))
+        self.assertEqual(self.look(0), [])
+        self.assertEqual(self.look(0, "c2"), list(race.CASES))
+
+    def test_what_failed_is(self):
+        self.assertEqual(self.look(1), list(race.CASES))
+        self.assertEqual(self.look(0), list(race.CASES))
 
 
 if __name__ == "__main__":

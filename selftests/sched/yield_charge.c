@@ -4,7 +4,7 @@
  *
  * With YIELD_TICK a task that is eligible pays one tick of its weighted
  * vruntime, or what is left of its request when that is less. One that is not
- * eligible pays nothing, and neither does one that is alone on its CPU.
+ * eligible pays nothing, and neither does one beside which no other is queued.
  * Without YIELD_TICK the price is all that is left of the request.
  *
  * The yielder and the hogs beside it are pinned to one CPU. So is the test,
@@ -786,6 +786,7 @@ FIXTURE(cgroups) {
 	char group[2][160];
 	char hogs[160];
 	bool mounted;
+	bool enabled;
 };
 
 FIXTURE_VARIANT(cgroups) {
@@ -828,7 +829,8 @@ static bool make_group(const char *path, const char *weight)
 }
 
 /* The cgroup v2 hierarchy, mounted where only we see it if need be. */
-static const char *find_cgroups(char *root, size_t size, bool *mounted)
+static const char *find_cgroups(char *root, size_t size, bool *mounted,
+				bool *enabled)
 {
 	char file[128], text[1024];
 
@@ -851,11 +853,20 @@ static const char *find_cgroups(char *root, size_t size, bool *mounted)
 	}
 	if (!strstr(text, "cpu ") && !strstr(text, "cpu\n"))
 		return "no cpu controller in cgroup v2";
-	snprintf(file, sizeof(file), "%s/cgroup.subtree_control", root);
-	if (!write_text(file, "+cpu"))
+	if (!cpu_controller_on(root, enabled))
 		return "the cpu controller cannot be enabled";
 
 	return NULL;
+}
+
+static void leave_cgroups(const char *root, bool mounted, bool enabled)
+{
+	if (enabled)
+		cpu_controller_off(root);
+	if (mounted) {
+		umount(root);
+		rmdir(root);
+	}
 }
 
 FIXTURE_SETUP(cgroups)
@@ -868,9 +879,13 @@ FIXTURE_SETUP(cgroups)
 	if (reason)
 		SKIP(return, "%s", reason);
 
-	reason = find_cgroups(self->root, sizeof(self->root), &self->mounted);
-	if (reason)
+	reason = find_cgroups(self->root, sizeof(self->root), &self->mounted,
+			      &self->enabled);
+	if (reason) {
+		/* There is no teardown after a skip. */
+		leave_cgroups(self->root, self->mounted, self->enabled);
 		SKIP(return, "%s", reason);
+	}
 
 	snprintf(self->group[0], sizeof(self->group[0]), "%s/yield-%d",
 		 self->root, getpid());
@@ -897,10 +912,7 @@ FIXTURE_TEARDOWN(cgroups)
 		rmdir(self->group[0]);
 	if (self->hogs[0])
 		rmdir(self->hogs);
-	if (self->mounted) {
-		umount(self->root);
-		rmdir(self->root);
-	}
+	leave_cgroups(self->root, self->mounted, self->enabled);
 }
 
 TEST_F(cgroups, one_hog)

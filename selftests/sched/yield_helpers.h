@@ -304,6 +304,33 @@ static inline long long nice_0_weight(void)
 	return weight;
 }
 
+/* Enable the cpu controller below a cgroup. @enabled: it was not before. */
+static inline bool cpu_controller_on(const char *group, bool *enabled)
+{
+	char file[PATH_MAX], text[1024], *word, *save;
+
+	snprintf(file, sizeof(file), "%s/cgroup.subtree_control", group);
+	if (!read_text(file, text, sizeof(text)))
+		return false;
+	for (word = strtok_r(text, "\n ", &save); word;
+	     word = strtok_r(NULL, "\n ", &save)) {
+		if (!strcmp(word, "cpu"))
+			return true;
+	}
+	*enabled = write_text(file, "+cpu");
+
+	return *enabled;
+}
+
+/* As it was before cpu_controller_on(); it stays while others use it. */
+static inline void cpu_controller_off(const char *group)
+{
+	char file[PATH_MAX];
+
+	snprintf(file, sizeof(file), "%s/cgroup.subtree_control", group);
+	write_text(file, "-cpu");
+}
+
 /*
  * Feature bits of the scheduler, and who restores them.
  */
