@@ -38,6 +38,7 @@ from objects import (CLANG, COMPILERS, MATRIX, PLACE, build_programs,
                      new_warnings, object_make, objects_folder, planted,
                      prefixes, program_names, warnings_in)
 from tinyguest import boot_tiny
+from xenguest import boot_xen, build_probe, get_xen, judge
 
 SPARSE = BUILD / "sparse"
 # Where a sparse that 7.3 takes is found; the distribution's own is too old.
@@ -58,6 +59,7 @@ ARGUMENTS = {"ioperm_latency": ["--rounds", "50", "--warmup", "5"],
 PROGRAM_FLAGS = ("-Wall", "-Wextra", "-Wno-unused-parameter")
 # More kernels: configuration, what it is.
 BOOTS = {"rt": "PREEMPT_RT", "lazy": "the least preemption"}
+XEN_SECONDS = 2400
 BISECT = "kunit"
 KUNIT_SUITE = "x86_io_bitmap"
 # How the selftests are installed: what it is, the arguments of make, given a
@@ -606,6 +608,45 @@ def group_i386(tally):
     tally.run("i386: no splat", check_splat, console)
 
 
+def count_xen(tally, title, runs, log):
+    """Count what programs ([(name, Run)]) came to in Xen's domain."""
+    for name, run in runs:
+        verdict, words = judge(run)
+        if verdict == "pass":
+            tally.ok(f"{title}: {name}, {words}")
+        else:
+            {"skip": tally.skip, "fail": tally.fail}[verdict](
+                f"{title}: {name}", f"{words}; see {shown_path(log)}")
+
+
+def group_xen(tally):
+    """As Xen's first domain the kernel boots and passes the static tests."""
+    begin()
+    title = "Xen PV dom0"
+    if not tally.run(f"{title}: there is a hypervisor", get_xen) or \
+            not tally.run(f"{title}: builds", build_image, "xendom0"):
+        return
+    tree = gate_tree("applied")
+    try:
+        programs, _ = build_programs(tree, test_sources(tree),
+                                     PLACE / "programs/static", "gcc",
+                                     ("-static",), "_64")
+        # It finds what a CPU was started with, before others use its TSS.
+        programs.insert(0, build_probe(PLACE / "programs/static"))
+        image = objects_folder("xendom0", "gcc") / "arch/x86/boot/bzImage"
+        with stage(f"running {len(programs)} programs on {title}"):
+            runs = boot_xen(image,
+                            [(path, command_of(path)) for path in programs],
+                            timeout=XEN_SECONDS, name="gates-xen")
+    except Fail as failure:
+        tally.fail(f"{title}: boots", failure)
+        return
+    tally.ok(f"{title}: boots")
+    log = LOGS / "gates-xen.dom0"
+    count_xen(tally, title, runs, log)
+    tally.run(f"{title}: no splat", check_splat, log)
+
+
 def run_tests(tally, title, folder, programs, name, kunit=False):
     """Boot a built kernel and run programs; count each."""
     rows = "".join(
@@ -973,7 +1014,7 @@ def begin():
 GATES = {"matrix": group_matrix, "programs": group_programs,
          "sparse": group_sparse, "coccicheck": group_cocci,
          "kerneldoc": group_kerneldoc, "docs": group_docs,
-         "i386": group_i386, "preempt": group_preempt,
+         "i386": group_i386, "xen": group_xen, "preempt": group_preempt,
          "installs": group_installs, "planted": group_planted,
          "bisect": group_bisect, "quick": group_quick}
 USUAL_GATES = tuple(name for name in GATES if name not in ("bisect",
