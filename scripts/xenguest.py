@@ -245,6 +245,12 @@ def count_cases(run):
     return {what: verdicts.count(what) for what in ("pass", "fail", "skip")}
 
 
+def failed_cases(run):
+    """Return the cases (list of str) of a Run's KTAP that failed."""
+    return [case for case, verdict in parse_ktap(run.output).items()
+            if verdict == "fail"]
+
+
 def judge(run):
     """Say what a Run of a test came to.
 
@@ -261,10 +267,8 @@ def judge(run):
         return "fail", f"{failure} (exit status {run.status})"
     words = ", ".join(f"{count} {what}" for what, count in counts.items())
     if counts["fail"] or run.status not in (0, 4):
-        failed = [case for case, verdict in parse_ktap(run.output).items()
-                  if verdict == "fail"]
         return "fail", f"{words}: exit status {run.status}, " \
-            f"failed: {', '.join(failed) or 'no case'}"
+            f"failed: {', '.join(failed_cases(run)) or 'no case'}"
     if not counts["pass"]:
         return "skip", words
     return "pass", words

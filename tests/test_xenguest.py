@@ -355,43 +355,70 @@ class Gate(Case):
                      "XEN_SYS_HYPERVISOR", "ACPI", "PCI", "SMP"):
             self.assertIn(f"CONFIG_{name}=y\n", said)
 
-    def run_group(self, get_xen=lambda: None, boot=None):
+    # What the probe prints where each CPU's ports are open, and where not.
+    OPEN = "1..2\nnot ok 1 cpu0.no_other_port\nnot ok 2 cpu1.no_other_port\n"
+    FINE = OPEN.replace("not ok", "ok")
+
+    def run_group(self, get_xen=lambda: None, boot=None, probe=OPEN):
         """Call group_xen() where nothing is built; returns the tally."""
-        self.programs = []
+        self.boots = []
 
-        def fake_boot(image, programs, **_):
-            self.programs += programs
-            return [(path.name, Run(0, "1..1\nok 1 a\n"))
-                    for path, _ in programs]
+        def fake_boot(image, programs, name, append="", **_):
+            names = [path.name for path, _ in programs]
+            self.boots.append((name, names, append))
+            write(self.temp, {f"{name}.dom0": "well\n"})
+            return [(found, Run(0, "1..1\nok 1 a\n")
+                     if name != "gates-xen-planted" else Run(1, probe))
+                    for found in names]
 
-        write(self.temp, {"gates-xen.dom0": "well\n"})
+        tree = self.temp / "tree"
+        write(tree, {"arch/x86/kernel/process.c": "\n"})
         tally = check.Tally()
         names = {"begin": lambda: None, "get_xen": get_xen,
                  "build_image": lambda *_: None,
-                 "gate_tree": lambda _: self.temp,
+                 "gate_tree": lambda _: tree,
                  "test_sources": lambda _: ["a.c"],
-                 "build_programs": lambda *_: ([Path("ioperm_64")], None),
+                 "build_programs": lambda *_: (
+                     [Path("ioperm_64"), Path("ioperm_random_64")], None),
                  "build_probe": lambda _: Path("xenports"),
                  "boot_xen": boot or fake_boot, "LOGS": self.temp}
-        with mock.patch.multiple(gates, **names), \
-                redirect_stdout(io.StringIO()):
+        out = io.StringIO()
+        with mock.patch.multiple(gates, **names), redirect_stdout(out):
             gates.group_xen(tally)
+        self.out = out.getvalue()
+        self.assertEqual((tree / "arch/x86/kernel/process.c").read_text(),
+                         "\n")
         return tally
 
     def test_all_pass(self):
         tally = self.run_group()
-        # Hypervisor, build, boot, two programs, no splat.
-        self.assertEqual((tally.passed, tally.failed), (6, 0))
-        self.assertEqual([path.name for path, _ in self.programs],
-                         ["xenports", "ioperm_64"])
+        # Hypervisor, planted, build; twice boot, programs, no splat.
+        self.assertEqual((tally.passed, tally.failed), (3 + 5 + 3, 0),
+                         self.out)
+        self.assertEqual(self.boots, [
+            ("gates-xen-planted", ["xenports"], ""),
+            ("gates-xen", ["xenports", "ioperm_64", "ioperm_random_64"], ""),
+            ("gates-xen-cpu1", ["ioperm_64"], "isolcpus=0")])
 
     def test_no_hypervisor(self):
         tally = self.run_group(mock.Mock(side_effect=Fail("none")))
         self.assertEqual((tally.passed, tally.failed), (0, 1))
 
+    def test_a_probe_that_finds_nothing(self):
+        for said in (self.FINE, self.OPEN.replace("not ok 2", "ok 2"), ""):
+            tally = self.run_group(probe=said)
+            self.assertEqual(tally.failed, 1)
+            self.assertIn("FAIL  Xen PV dom0: finds planted open ports",
+                          self.out)
+
     def test_a_domain_that_does_not_come_up(self):
         tally = self.run_group(boot=mock.Mock(side_effect=Fail("hangs")))
-        self.assertEqual((tally.passed, tally.failed), (2, 1))
+        self.assertEqual((tally.passed, tally.failed), (2, 3))
+
+    def test_a_splat(self):
+        with mock.patch.object(gates, "check_splat",
+                               side_effect=Fail("WARNING: ")):
+            self.assertEqual(self.run_group().failed, 2)
 
 
 class Probe(Case):
