@@ -530,12 +530,13 @@ def group_docs(tally):
 
 # --- more kernels ----------------------------------------------------------
 
-def build_image(name, commit="applied", strict=True):
+def build_image(name, commit="applied", strict=True, tree=None):
     """Build a configuration's bzImage in its folder of objects.
 
-    Returns (folder, warnings), a Path and a Counter.
+    tree: the gates' tree as it is, when something is planted there, which
+    gate_tree() would undo.  Returns (folder, warnings), a Path and a Counter.
     """
-    tree = gate_tree(commit)
+    tree = tree or gate_tree(commit)
     need_space(BUILD, 3, f"the {name} kernel")
     configure(tree, name, "gcc", strict)
     log = LOGS / f"gates-build-{name}.log"
@@ -645,9 +646,9 @@ def xen_image():
 
 def check_probe(probe):
     """The probe finds ports that are open on each CPU in a planted kernel."""
-    with planted(gate_tree("applied"), "arch/x86/kernel/process.c",
-                 PLANT_OPEN):
-        build_image("xendom0")
+    tree = gate_tree("applied")
+    with planted(tree, "arch/x86/kernel/process.c", PLANT_OPEN):
+        build_image("xendom0", tree=tree)
         (_, run), = boot_xen(xen_image(), [(probe, [])], timeout=XEN_SECONDS,
                              name="gates-xen-planted")
     wrong = [f"cpu{cpu}.no_other_port" for cpu in range(2)]
