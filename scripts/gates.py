@@ -38,6 +38,7 @@ from objects import (CLANG, COMPILERS, MATRIX, PLACE, build_programs,
                      new_warnings, object_make, objects_folder, planted,
                      prefixes, program_names, warnings_in)
 from tinyguest import boot_tiny
+from xenguest import boot_xen, build_probe, failed_cases, get_xen, judge
 
 SPARSE = BUILD / "sparse"
 # Where a sparse that 7.3 takes is found; the distribution's own is too old.
@@ -58,6 +59,11 @@ ARGUMENTS = {"ioperm_latency": ["--rounds", "50", "--warmup", "5"],
 PROGRAM_FLAGS = ("-Wall", "-Wextra", "-Wno-unused-parameter")
 # More kernels: configuration, what it is.
 BOOTS = {"rt": "PREEMPT_RT", "lazy": "the least preemption"}
+XEN_SECONDS = 2400
+# They stay on the first CPU that they may use, and Xen's guests start all
+# others in another way.
+XEN_PINNED = ("ioperm_64", "ioperm_boundaries_64", "ioperm_random_64",
+              "iopl_64", "ioport_regset_64")
 BISECT = "kunit"
 KUNIT_SUITE = "x86_io_bitmap"
 # How the selftests are installed: what it is, the arguments of make, given a
@@ -524,12 +530,13 @@ def group_docs(tally):
 
 # --- more kernels ----------------------------------------------------------
 
-def build_image(name, commit="applied", strict=True):
+def build_image(name, commit="applied", strict=True, tree=None):
     """Build a configuration's bzImage in its folder of objects.
 
-    Returns (folder, warnings), a Path and a Counter.
+    tree: the gates' tree as it is, when something is planted there, which
+    gate_tree() would undo.  Returns (folder, warnings), a Path and a Counter.
     """
-    tree = gate_tree(commit)
+    tree = tree or gate_tree(commit)
     need_space(BUILD, 3, f"the {name} kernel")
     configure(tree, name, "gcc", strict)
     log = LOGS / f"gates-build-{name}.log"
@@ -604,6 +611,96 @@ def group_i386(tally):
     count_kunit(tally, "i386", console.read_text(
         errors="replace").replace("\r", ""), console)
     tally.run("i386: no splat", check_splat, console)
+
+
+def count_xen(tally, title, runs, log):
+    """Count what programs ([(name, Run)]) came to in Xen's domain."""
+    for name, run in runs:
+        verdict, words = judge(run)
+        if verdict == "pass":
+            tally.ok(f"{title}: {name}, {words}")
+        else:
+            {"skip": tally.skip, "fail": tally.fail}[verdict](
+                f"{title}: {name}", f"{words}; see {shown_path(log)}")
+
+
+# What a CPU has to which nobody gave a bitmap.
+PLANT_OPEN = """
+static int __init planted_open(void)
+{
+	int cpu;
+
+	for_each_online_cpu(cpu)
+		memset(&per_cpu(cpu_tss_rw, cpu).io_bitmap, 0,
+		       sizeof(struct x86_io_bitmap));
+	return 0;
+}
+late_initcall(planted_open);
+"""
+
+
+def xen_image():
+    """Return where the bzImage of the kernel for Xen is (Path)."""
+    return objects_folder("xendom0", "gcc") / "arch/x86/boot/bzImage"
+
+
+def check_probe(probe):
+    """The probe finds ports that are open on each CPU in a planted kernel."""
+    tree = gate_tree("applied")
+    with planted(tree, "arch/x86/kernel/process.c", PLANT_OPEN):
+        build_image("xendom0", tree=tree)
+        (_, run), = boot_xen(xen_image(), [(probe, [])], timeout=XEN_SECONDS,
+                             name="gates-xen-planted")
+    wrong = [f"cpu{cpu}.no_other_port" for cpu in range(2)]
+    if failed_cases(run) != wrong:
+        raise Fail(f"what fails is {failed_cases(run)} and not {wrong}; see "
+                   f"{shown_path(LOGS)}/gates-xen-planted.dom0")
+
+
+def run_xen(tally, title, programs, name, append=""):
+    """Boot the kernel as Xen's first domain and count what programs do.
+
+    programs: static ones (list of Path).  append: kernel parameters.
+    """
+    log = LOGS / f"{name}.dom0"
+    try:
+        with stage(f"running {len(programs)} programs on {title}"):
+            runs = boot_xen(
+                xen_image(), [(path, command_of(path)) for path in programs],
+                timeout=XEN_SECONDS, name=name, append=append)
+    except Fail as failure:
+        tally.fail(f"{title}: boots", failure)
+        return
+    tally.ok(f"{title}: boots")
+    count_xen(tally, title, runs, log)
+    tally.run(f"{title}: no splat", check_splat, log)
+
+
+def group_xen(tally):
+    """As Xen's first domain the kernel boots and passes the static tests."""
+    begin()
+    title = "Xen PV dom0"
+    if not tally.run(f"{title}: there is a hypervisor", get_xen):
+        return
+    tree = gate_tree("applied")
+    try:
+        programs, _ = build_programs(tree, test_sources(tree),
+                                     PLACE / "programs/static", "gcc",
+                                     ("-static",), "_64")
+        probe = build_probe(PLACE / "programs/static")
+    except Fail as failure:
+        tally.fail(f"{title}: the tests build", failure)
+        return
+    tally.run(f"{title}: finds planted open ports", check_probe, probe)
+    # Without what was planted.
+    if not tally.run(f"{title}: builds", build_image, "xendom0"):
+        return
+    # The probe comes first: it finds what a CPU was started with, and who
+    # enables many ports leaves none of that.
+    run_xen(tally, title, [probe, *programs], "gates-xen")
+    run_xen(tally, f"{title}, second CPU",
+            [path for path in programs if path.name in XEN_PINNED],
+            "gates-xen-cpu1", "isolcpus=0")
 
 
 def run_tests(tally, title, folder, programs, name, kunit=False):
@@ -973,7 +1070,7 @@ def begin():
 GATES = {"matrix": group_matrix, "programs": group_programs,
          "sparse": group_sparse, "coccicheck": group_cocci,
          "kerneldoc": group_kerneldoc, "docs": group_docs,
-         "i386": group_i386, "preempt": group_preempt,
+         "i386": group_i386, "xen": group_xen, "preempt": group_preempt,
          "installs": group_installs, "planted": group_planted,
          "bisect": group_bisect, "quick": group_quick}
 USUAL_GATES = tuple(name for name in GATES if name not in ("bisect",

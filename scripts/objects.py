@@ -77,7 +77,8 @@ MATRIX = {
     "allmod": Config(target="allmodconfig"),
 }
 # And those that only boot.
-KNOWN = MATRIX | {"kunit": Config(GUEST, "kunit")}
+KNOWN = MATRIX | {"kunit": Config(GUEST, "kunit"),
+                  "xendom0": Config(GUEST, "xenpv", "xendom0")}
 
 
 # --- warnings --------------------------------------------------------------

@@ -113,13 +113,7 @@ def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
     BUILD.mkdir(parents=True, exist_ok=True)
     job = Path(tempfile.mkdtemp(prefix="guest-", dir=BUILD))
     try:
-        init = job / "init"
-        run_logged(["gcc", f"-m{bits}", "-static", "-O2", "-Wall", "-o",
-                    str(init), str(ROOT / "scripts/tinyinit.c")],
-                   LOGS / "tinyinit.log", what="compiling tinyinit.c")
-        archive = job / "initramfs"
-        archive.write_bytes(make_initramfs(init, programs, seconds, files,
-                                           settle))
+        archive = write_archive(job, programs, seconds, files, settle, bits)
         status = run_logged(
             [f"qemu-system-{'i386' if bits == 32 else 'x86_64'}",
              *machine, "-smp", str(cpus), "-m", memory, "-nodefaults",
@@ -130,11 +124,38 @@ def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
     finally:
         shutil.rmtree(job, ignore_errors=True)
     text = console.read_text(errors="replace").replace("\r", "")
+    return finished_runs(text, programs, files, settle, console,
+                         None if status is not None else timeout)
+
+
+def write_archive(job, programs, seconds, files, settle, bits):
+    """Compile the init and write the initramfs into a folder (Path).
+
+    The rest is as boot_tiny() has it.  Returns the initramfs's Path.
+    """
+    init = job / "init"
+    run_logged(["gcc", f"-m{bits}", "-static", "-O2", "-Wall", "-o",
+                str(init), str(ROOT / "scripts/tinyinit.c")],
+               LOGS / "tinyinit.log", what="compiling tinyinit.c")
+    archive = job / "initramfs"
+    archive.write_bytes(make_initramfs(init, programs, seconds, files,
+                                       settle))
+    return archive
+
+
+def finished_runs(text, programs, files, settle, console, limit):
+    """Return the runs of a console's text (str), when all is in it.
+
+    console: the Path it is kept in.  limit: the seconds after which the
+    guest was stopped, or None when it ended by itself.  The rest is as
+    boot_tiny() has it.
+    """
+    name = console.stem
     runs = read_console(text)
     rows = bool(settle) + len(programs) + len(files)
     if not re.search(rf"^@@ done {rows}$", text, re.M):
-        why = (f"did not end within {timeout} s" if status is None else
-               "ended too early: a panic, or a kernel that does not boot")
+        why = ("ended too early: a panic, or a kernel that does not boot"
+               if limit is None else f"did not end within {limit} s")
         raise Fail(f"the guest '{name}' {why}; the end of "
                    f"{shown_path(console)}:\n{tail(console)}")
     if [name for name, _ in runs] != [path.name for path, _ in programs] \

@@ -32,7 +32,8 @@ class Arguments(Case):
         for job in set(JOBS) - {"bench.py"}:
             with self.subTest(job):
                 more = {"guest.py": ["true"], "yieldbench.py": ["none.json"],
-                        "tinyguest.py": ["--image", "none", "true"]
+                        "tinyguest.py": ["--image", "none", "true"],
+                        "xenguest.py": ["--image", "none"]
                         }.get(job, [])
                 run = self.run_script(job, "--no-such-option", *more)
                 self.assertNotEqual(run.status, 0, run)
