@@ -8,8 +8,11 @@ that a build leaves, the stub of vng runs the guest's command on the host.
 import json
 import signal
 import unittest
+from unittest import mock
 
 from helper import GIB, Case, git, make_kernel, snapshot, write
+
+import guest
 
 MERGE_CONFIG = """#!/bin/sh
 # The last argument is a fragment: take it as .config, without one setting.
@@ -314,6 +317,42 @@ class Guest(Stubbed):
     def test_a_broken_record_does_not_count(self):
         write(self.build, {"kvm.json": "{"})
         self.assertEqual(self.choose().out.splitlines()[-1], "True")
+
+
+class StrayBreakpoint(Case):
+    """A guest that the emulation ended starts again, no other one does."""
+
+    def boot(self, said, *, hung=False, cpus=2, kvm=False):
+        """boot() with guests that end like this; returns how many."""
+        console = self.temp / "console"
+        write(self.temp, {"console": said})
+        started = []
+
+        def boot_once(kernel, command, **options):
+            started.append(options)
+            raise guest.Lost("lost", hung, "", console)
+
+        with mock.patch.object(guest, "boot_once", boot_once), \
+                mock.patch("builtins.print"), \
+                self.assertRaises(guest.Lost):
+            guest.boot("kernel", "true", cpus=cpus, kvm=kvm)
+        return len(started)
+
+    def test_it_starts_again_a_few_times(self):
+        self.assertEqual(self.boot("x\nOops: int3: 0000 [#1] SMP\n"),
+                         guest.TRIES)
+
+    def test_it_is_the_first_oops_that_counts(self):
+        self.assertEqual(self.boot("BUG: unable to handle\nOops: int3: 1\n"),
+                         1)
+
+    def test_another_end_is_not_tried_again(self):
+        said = "Oops: int3: 0000 [#1] SMP\n"
+        self.assertEqual(self.boot("Oops: 0002 [#1]\n"), 1)
+        self.assertEqual(self.boot("Kernel panic\n"), 1)
+        self.assertEqual(self.boot(said, hung=True), 1)
+        self.assertEqual(self.boot(said, cpus=1), 1)
+        self.assertEqual(self.boot(said, kvm=True), 1)
 
 
 class Bench(Stubbed):
