@@ -97,7 +97,8 @@ kernels: deps ## build the base and the series kernel
 readme: deps ## put the last result of 'make bench' into README.md
 	@$(PYTHON) scripts/readme.py
 
-study: deps ## the measurements of the literature on many kernels: hours
+study: ## the measurements of the literature on many kernels: hours
+	@scripts/deps --with study
 	@$(PYTHON) scripts/study.py $(if $(ONLY),--only $(ONLY)) \
 		$(if $(REPEAT),--repeat $(REPEAT))
 

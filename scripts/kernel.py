@@ -6,7 +6,7 @@ build/debug.
 In their source trees and through ccache: what is the same in two of them is
 compiled once.  The debug kernel is the series with configs/debug.config.
 Those named mutants are for scripts/mutants.py, which plants bugs in them;
-those named history, server and softrt for scripts/study.py; those named hz
+those named history, server, softrt and ext for scripts/study.py; those named hz
 for scripts/yieldhz.py, and variants is for scripts/variants.py.
 """
 
@@ -26,6 +26,7 @@ DEBUG = CONFIGS / "debug.config"
 FAULTS = CONFIGS / "faults.config"
 SERVER = CONFIGS / "study-server.config"
 SOFTRT = CONFIGS / "study-softrt.config"
+EXT = CONFIGS / "study-ext.config"
 HZ100 = CONFIGS / "gates/hz100.config"
 HZ250 = CONFIGS / "gates/hz250.config"
 # The two that are compared.
@@ -45,7 +46,8 @@ KERNELS = {"base": ("base", (GUEST,)),
            "base_server": ("base", (GUEST, SERVER)),
            "series_server": ("applied", (GUEST, SERVER)),
            "base_softrt": ("base", (GUEST, SOFTRT)),
-           "series_softrt": ("applied", (GUEST, SOFTRT))}
+           "series_softrt": ("applied", (GUEST, SOFTRT)),
+           "base_ext": ("base", (GUEST, EXT))}
 BUILD_TIMEOUT = 3 * 3600
 
 

@@ -34,6 +34,7 @@ COLUMNS = {
     "base_server": "base, server", "series_server": "series, server",
     "base_softrt": "base, soft real-time",
     "series_softrt": "series, soft real-time",
+    "ext_simple": "scx_simple", "ext_qmap": "scx_qmap",
 }
 # The order of the parts of a benchmark.
 PARTS = ("threads", "processes", "cgroup", "cgroups", "batch")

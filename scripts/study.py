@@ -3,8 +3,8 @@
 """Run the measurements of the literature on many kernels: hours, resumable.
 
 Columns are kernels: base, series, two with the behaviour of 2004 put back
-(history/), and base and series configured as a server and for soft real
-time.  A cell is one benchmark on one kernel, once.  Each finished cell is a
+(history/), base and series configured as a server and for soft real time,
+and the base with a scheduler of tools/sched_ext.  A cell is one benchmark on one kernel, once.  Each finished cell is a
 file in build/results/study; the same command goes on with what is missing,
 and measures again what was measured of another kernel or program.  'make
 report' turns the files into a page.
@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 import programs
+import schedext
 from apply import apply_series
 from base import REPO, get_base
 from common import (BUILD, GIT_IDENTITY, LOGS, RESULTS, ROOT, Fail,
@@ -43,6 +44,7 @@ MEMORY = "2G"
 SIDES = ("base", "series")
 CONFIGURED = SIDES + ("base_server", "series_server", "base_softrt",
                       "series_softrt")
+SCHEDULED = CONFIGURED + tuple(schedext.SCHEDULERS)
 PAST = SIDES + ("history_8k", "history_prefix")
 GROUPS = (1, 2, 4, 10, 20, 40)
 # Messages of each sender, times the groups: fewer groups send more, so that
@@ -53,27 +55,27 @@ MIN_LOOPS = 10
 # emulation.  {seed} is the number of the run, the same on all columns.
 PLAN = (
     ("ioperm_latency", "", PAST, "", 40),
-    ("yield_latency", "", CONFIGURED, "{features}", 150),
+    ("yield_latency", "", SCHEDULED, "{features}", 150),
     ("pi_ping", "threads", SIDES, "--layout threads", 300),
-    ("pi_ping", "processes", CONFIGURED, "--layout processes", 300),
+    ("pi_ping", "processes", SCHEDULED, "--layout processes", 300),
     ("pi_ping", "cgroups", SIDES, "--layout cgroups", 300),
     ("pi_ping", "batch", SIDES, "--layout processes --policy batch", 300),
     ("interactive_latency", "threads", SIDES,
      "--all --layout threads --seed {seed}", 500),
-    ("interactive_latency", "processes", CONFIGURED,
+    ("interactive_latency", "processes", SCHEDULED,
      "--all --layout processes --seed {seed}", 500),
     ("interactive_latency", "cgroup", SIDES,
      "--all --layout cgroup --seed {seed}", 500),
     ("interactive_latency", "cgroups", SIDES,
      "--all --layout cgroups --seed {seed}", 500),
-    ("hackbench", "", CONFIGURED, "", 90),
+    ("hackbench", "", SCHEDULED, "", 90),
 )
 # Seconds to build a kernel from nothing, and when it is there.
 BUILD_SECONDS = {False: 360, True: 15}
-# What a scheduler of tools/sched_ext is built with.
-SCHED_EXT_TOOLS = {"clang": "clang-19 (as clang)", "bpftool": "bpftool",
-                   "pahole": "pahole"}
-SCHED_EXT_OPTIONS = ("CONFIG_SCHED_CLASS_EXT=y", "CONFIG_DEBUG_INFO_BTF=y")
+
+def kernel_of(column):
+    """Return the kernel (str, a key of KERNELS) that a column measures."""
+    return schedext.KERNEL if column in schedext.SCHEDULERS else column
 
 
 class Cell:
@@ -87,7 +89,7 @@ class Cell:
         self.guess = guess
         self.arguments = arguments.format(
             seed=repeat, features="--features both"
-            if KERNELS[column][0] == "applied" else "").strip()
+            if KERNELS[kernel_of(column)][0] == "applied" else "").strip()
 
     @property
     def kind(self):
@@ -165,8 +167,9 @@ def expected(cell, seconds):
 
 def expected_builds(columns):
     """Return the seconds (float) that the kernels of columns will take."""
-    return sum(BUILD_SECONDS[(BUILD / column / "arch/x86/boot/bzImage")
-                             .exists()] for column in columns)
+    return sum(BUILD_SECONDS[(BUILD / name / "arch/x86/boot/bzImage")
+                             .exists()] for name in set(map(kernel_of,
+                                                            columns)))
 
 
 def history_branch(column):
@@ -206,7 +209,7 @@ def has(path):
 
 
 def missing_programs(cells):
-    """Return {benchmark: what is missing (str)} of cells."""
+    """Return {benchmark or column: what is missing (str)} of cells."""
     missing = {}
     for name in sorted({cell.benchmark for cell in cells}):
         if name == "hackbench":
@@ -215,20 +218,13 @@ def missing_programs(cells):
                                  "apt-get install rt-tests")
         elif not has(programs.source(name)):
             missing[name] = f"the series has no {programs.source(name)}"
+    lacking = schedext.missing()
+    for column in sorted({cell.column for cell in cells}
+                         & set(schedext.SCHEDULERS)):
+        if lacking:
+            missing[column] = ("its scheduler cannot be built: apt-get "
+                               f"install {' '.join(lacking)}")
     return missing
-
-
-def sched_ext_missing():
-    """Say (str) why there is no column with a scheduler of sched_ext."""
-    lacking = [package for tool, package in SCHED_EXT_TOOLS.items()
-               if not shutil.which(tool)]
-    config = BUILD / "series/.config"
-    have = config.read_text().splitlines() if config.exists() else []
-    lacking += [option for option in SCHED_EXT_OPTIONS if option not in have]
-    return ("sched_ext: no column. " + (
-        f"Missing to build and load a scheduler of tools/sched_ext: "
-        f"{', '.join(lacking)}." if lacking else
-        "All that it needs is here, but this script has no such column."))
 
 
 def hackbench_command():
@@ -280,7 +276,7 @@ def hackbench_result(output, cases):
 def cell_key(cell, accel):
     """Return what a cell measures (str): of another it is done again."""
     digest = hashlib.sha256()
-    branch, fragments = KERNELS[cell.column]
+    branch, fragments = KERNELS[kernel_of(cell.column)]
     digest.update(git("rev-parse", f"{branch}^{{tree}}", cwd=REPO).encode())
     for path in fragments:
         digest.update(path.read_bytes())
@@ -294,9 +290,10 @@ def cell_key(cell, accel):
     return digest.hexdigest()
 
 
-def run_cell(cell, tree, program, kvm):
+def run_cell(cell, tree, program, loader, kvm):
     """Measure a cell and return its result (dict).
 
+    loader: what loads a scheduler (Path), or None.
     Raises Fail when the guest is lost, the test fails or writes no JSON.
     """
     accel = "kvm" if kvm else "tcg"
@@ -309,13 +306,15 @@ def run_cell(cell, tree, program, kvm):
             command = f"sh {shlex.quote(str(place / 'script'))}"
         else:
             command = f"{program} --json {report} {cell.arguments}"
+        if loader:
+            command = schedext.under(loader, command)
         guest = boot(tree, command, cpus=1, memory=MEMORY,
                      icount=None if kvm else "wait-idle", kvm=kvm,
                      timeout=GUEST_SECONDS, name=f"study-{cell.name}",
                      share=place)
         log = LOGS / f"study-{cell.name}.ktap"
         write_atomically(log, guest.output)
-        if cell.benchmark == "hackbench":
+        if cell.benchmark == "hackbench" and not (loader and guest.status):
             return hackbench_result(guest.output, cases)
         # 4: all cases were skipped, which the JSON says.
         if guest.status not in (0, 4) or not report.exists():
@@ -324,10 +323,10 @@ def run_cell(cell, tree, program, kvm):
         return json.loads(report.read_text())
 
 
-def measure(cell, tree, program, kvm, key):
+def measure(cell, tree, program, loader, kvm, key):
     """Measure a cell and write its file."""
     start = time.monotonic()
-    result = run_cell(cell, tree, program, kvm)
+    result = run_cell(cell, tree, program, loader, kvm)
     STUDY.mkdir(parents=True, exist_ok=True)
     write_atomically(cell.path, json.dumps({
         "cell": cell.name, "benchmark": cell.benchmark, "part": cell.part,
@@ -363,13 +362,12 @@ def announce(cells, rest, missing):
     columns = sorted({cell.column for cell in rest})
     for name, why in missing.items():
         say(f"    {name}: left out, {why}")
-    say("    " + sched_ext_missing())
     work = sum(expected(cell, seconds) for cell in rest)
     builds = expected_builds(columns)
     known = sum((cell.kind, None) in seconds for cell in rest)
     say(f"==> {len(rest)} of {len(cells)} cells to measure: about "
         f"{duration(work + builds)}, of it {duration(builds)} for "
-        f"{len(columns)} kernels ({known} cells estimated from finished "
+        f"{len(set(map(kernel_of, columns)))} kernels ({known} cells estimated from finished "
         "ones); it can be interrupted at any time, the same command goes on")
 
 
@@ -380,7 +378,8 @@ def run(cells):
     """
     prepare({cell.column for cell in cells})
     missing = missing_programs(cells)
-    cells = [cell for cell in cells if cell.benchmark not in missing]
+    cells = [cell for cell in cells if cell.benchmark not in missing
+             and cell.column not in missing]
     wish = os.environ.get("ACCEL") or "auto"
     # Whether KVM works is tried with a kernel, which may have to be built.
     kvm = wish != "tcg" and (wish != "auto" or os.path.exists("/dev/kvm")) \
@@ -390,18 +389,22 @@ def run(cells):
     rest = [cell for cell in cells
             if (done_cell(cell.path) or {}).get("key") != keys[cell.name]]
     announce(cells, rest, missing)
-    trees, built, failed = {}, {}, []
+    trees, built, loaders, failed = {}, {}, {}, []
     for number, cell in enumerate(rest, 1):
-        if cell.column not in trees:
-            trees[cell.column] = build_kernel(cell.column)
+        kernel = kernel_of(cell.column)
+        if kernel not in trees:
+            trees[kernel] = build_kernel(kernel)
+        if cell.column in schedext.SCHEDULERS and not loaders:
+            with stage("building the schedulers of tools/sched_ext"):
+                loaders = schedext.build(trees[kernel])
         if cell.benchmark not in built and cell.benchmark != "hackbench":
             series = trees.get("series") or checkout("series")
             built[cell.benchmark] = programs.build(
                 series, cell.benchmark, BUILD / "bench")
         with stage(f"{number} of {len(rest)}: {cell.name}"):
             try:
-                measure(cell, trees[cell.column],
-                        built.get(cell.benchmark), kvm, keys[cell.name])
+                measure(cell, trees[kernel], built.get(cell.benchmark),
+                        loaders.get(cell.column), kvm, keys[cell.name])
             except Fail as failure:
                 failed.append(cell.name)
                 say(f"    FAILED: {failure}")

@@ -14,6 +14,7 @@ from helper import ROOT, Case, write
 
 import measure
 import programs
+import schedext
 import study
 from common import Fail
 from kernel import KERNELS, last_said, missing_settings
@@ -24,7 +25,8 @@ class Plan(unittest.TestCase):
 
     def test_every_column_is_a_kernel_and_every_name_is_one_cell(self):
         cells = study.plan(3)
-        self.assertLessEqual({cell.column for cell in cells}, set(KERNELS))
+        self.assertLessEqual({study.kernel_of(cell.column) for cell in cells},
+                             set(KERNELS))
         names = [cell.name for cell in cells]
         self.assertEqual(len(names), len(set(names)))
 
@@ -33,8 +35,8 @@ class Plan(unittest.TestCase):
         seeds = 0
         for name, cell in cells.items():
             other = cells.get(name.replace(".base", ".series"))
-            if cell.column.startswith("base") and cell.benchmark != \
-                    "yield_latency":
+            if other and cell.column.startswith("base") \
+                    and cell.benchmark != "yield_latency":
                 self.assertEqual(cell.arguments, other.arguments)
                 seeds += "--seed" in cell.arguments
         self.assertTrue(seeds)
@@ -119,14 +121,13 @@ class Cells(Case):
     def test_it_goes_on_with_what_is_missing(self):
         ran = []
 
-        def measured(cell, tree, program, kvm):
+        def measured(cell, tree, program, loader, kvm):
             ran.append(cell.column)
             return {"cases": [{"name": "none", "status": "ok"}]}
 
         text = self.run_study(measured)
         self.assertEqual(ran, ["base", "series"])
         self.assertIn("2 of 2 cells to measure", text)
-        self.assertIn("sched_ext: no column", text)
         text = self.run_study(measured)
         self.assertEqual(ran, ["base", "series"])
         self.assertIn("0 of 2 cells to measure", text)
@@ -136,7 +137,7 @@ class Cells(Case):
         self.assertEqual(ran, ["base", "series", "base"])
 
     def test_an_interruption_keeps_what_is_finished(self):
-        def measured(cell, tree, program, kvm):
+        def measured(cell, tree, program, loader, kvm):
             if cell.column == "series":
                 raise KeyboardInterrupt
             return {"cases": [{"name": "none", "status": "ok"}]}
@@ -147,7 +148,7 @@ class Cells(Case):
                          ["ioperm_latency.base.1.json"])
 
     def test_a_failure_does_not_stop_the_others(self):
-        def measured(cell, tree, program, kvm):
+        def measured(cell, tree, program, loader, kvm):
             if cell.column == "base":
                 raise Fail("a panic")
             return {"cases": [{"name": "none", "status": "ok"}]}
@@ -160,7 +161,7 @@ class Cells(Case):
 
     def test_list_measures_nothing(self):
         done = self.run_script("study.py", "--list", "--only", "hackbench")
-        self.assertDone(done, "hackbench.base.1", "18 cells, 0 done")
+        self.assertDone(done, "hackbench.base.1", "24 cells, 0 done")
         self.assertRefused(self.run_script("study.py", "--only", "x"),
                            "no cell has this name")
         self.assertRefused(self.run_script("study.py", "--repeat", "0"),
@@ -194,6 +195,66 @@ class Hackbench(unittest.TestCase):
             self.assertEqual(subprocess.run(["sh", "-n"], input=script,
                                             text=True).returncode, 0)
             self.assertNotIn("{", script)
+
+
+class SchedExt(Case):
+    """The columns with a scheduler of tools/sched_ext."""
+
+    def guest(self, command, states, ends=0):
+        """Run under()'s script with a state that changes; returns its end."""
+        state = self.temp / "state"
+        grep = self.temp / "grep"
+        write(self.temp, {"states": "\n".join(states) + "\n", "grep": """\
+#!/bin/sh
+# The next state, the last one for ever.
+read -r now <"$0.d"
+[ "$(wc -l <"$0.d")" = 1 ] || sed -i 1d "$0.d"
+[ "$now" = enabled ]
+""", "grep.d": "\n".join(states) + "\n"})
+        grep.chmod(0o755)
+        loader = self.temp / "loader"
+        write(self.temp, {"loader": "#!/bin/sh\necho said so\n"
+                          f"[ {ends} = 0 ] || exit {ends}\nexec sleep 60\n"})
+        loader.chmod(0o755)
+        script = schedext.under(loader, command).replace(
+            schedext.STATE, str(state)).replace("sleep 1", "sleep 0.01") \
+            .replace("/tmp/scheduler", str(self.temp / "said")) \
+            .replace("kill -INT", "kill -TERM")
+        return subprocess.run(
+            ["sh", "-c", f"PATH={self.temp}:$PATH; {script}"], text=True,
+            capture_output=True, timeout=30)
+
+    def test_the_status_is_the_programs(self):
+        for status in (0, 4):
+            done = self.guest(f"(exit {status})", ["disabled", "enabled"])
+            self.assertEqual(done.returncode, status, done.stdout)
+
+    def test_a_scheduler_that_does_not_load(self):
+        with mock.patch.object(schedext, "START_SECONDS", 3):
+            done = self.guest("echo ran", ["disabled"], 1)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("does not load", done.stdout)
+        self.assertIn("said so", done.stdout)
+        self.assertNotIn("ran", done.stdout)
+
+    def test_a_scheduler_that_was_thrown_out(self):
+        done = self.guest("true", ["enabled", "disabled"])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("thrown out", done.stdout)
+
+    def test_no_column_without_its_tools(self):
+        cells = study.chosen(study.plan(1), ["hackbench"])
+        with mock.patch.object(schedext.shutil, "which", lambda tool: None), \
+                mock.patch.object(study, "hackbench_command", lambda: "h"):
+            missing = study.missing_programs(cells)
+        self.assertEqual(set(missing), set(schedext.SCHEDULERS))
+        self.assertIn("dwarves", missing["ext_simple"])
+
+    def test_one_kernel_for_all_schedulers(self):
+        self.assertEqual({study.kernel_of(column)
+                          for column in schedext.SCHEDULERS},
+                         {schedext.KERNEL})
+        self.assertEqual(study.kernel_of("series"), "series")
 
 
 class Fragments(unittest.TestCase):
