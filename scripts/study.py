@@ -394,15 +394,14 @@ def run(cells):
         kernel = kernel_of(cell.column)
         if kernel not in trees:
             trees[kernel] = build_kernel(kernel)
-        if cell.column in schedext.SCHEDULERS and not loaders:
-            with stage("building the schedulers of tools/sched_ext"):
-                loaders = schedext.build(trees[kernel])
         if cell.benchmark not in built and cell.benchmark != "hackbench":
             series = trees.get("series") or checkout("series")
             built[cell.benchmark] = programs.build(
                 series, cell.benchmark, BUILD / "bench")
         with stage(f"{number} of {len(rest)}: {cell.name}"):
             try:
+                if cell.column in schedext.SCHEDULERS and not loaders:
+                    loaders = schedext.build(trees[kernel])
                 measure(cell, trees[kernel], built.get(cell.benchmark),
                         loaders.get(cell.column), kvm, keys[cell.name])
             except Fail as failure:
