@@ -392,7 +392,7 @@ def run(cells):
     trees, built, loaders, failed = {}, {}, {}, []
     for number, cell in enumerate(rest, 1):
         kernel = kernel_of(cell.column)
-        if kernel not in trees:
+        if kernel not in trees and kernel != schedext.KERNEL:
             trees[kernel] = build_kernel(kernel)
         if cell.benchmark not in built and cell.benchmark != "hackbench":
             series = trees.get("series") or checkout("series")
@@ -400,7 +400,9 @@ def run(cells):
                 series, cell.benchmark, BUILD / "bench")
         with stage(f"{number} of {len(rest)}: {cell.name}"):
             try:
-                if cell.column in schedext.SCHEDULERS and not loaders:
+                # Whatever is wrong with it, the other columns go on.
+                if kernel == schedext.KERNEL and not loaders:
+                    trees[kernel] = build_kernel(kernel)
                     loaders = schedext.build(trees[kernel])
                 measure(cell, trees[kernel], built.get(cell.benchmark),
                         loaders.get(cell.column), kvm, keys[cell.name])
