@@ -128,7 +128,7 @@ class Deps(Case):
                     package, self.run_script("deps", "--list").out)
         run = self.run_script("deps", "--with", "nonsense")
         self.assertEqual(run.status, 1, run)
-        self.assertIn("--with takes: gates, throughput", run.err)
+        self.assertIn("--with takes: gates, study, throughput", run.err)
 
     def test_a_failed_installation_shows_the_end_of_the_log(self):
         for step in ("update", "install"):
