@@ -34,13 +34,14 @@ bench: deps ## build and boot base and series, measure, print the comparison
 quick: deps ## the edit loop: patch files, touched objects, some tests
 	@$(PYTHON) scripts/gates.py --only quick
 
-check: deps ## run all tests; the last line counts passed, failed, skipped
+check: ## run all tests; the last line counts passed, failed, skipped
+	@scripts/deps --with gates
 	@$(PYTHON) scripts/check.py
 
 check-debug: deps ## run KUnit on a kernel with KASAN, UBSAN and lockdep
 	@$(PYTHON) scripts/check.py --only debug
 
-gates: ## compilers, checkers, documents, more kernels, planted faults
+gates: ## compilers, checkers, more kernels, installs, planted faults
 	@scripts/deps --with gates
 	@$(PYTHON) scripts/gates.py
 

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bench
@@ -37,6 +38,7 @@ RACE_SECONDS = 1200
 # hardest to hit is hit 13 times in 200000 wake-ups.
 RACE_WAKES = 100000
 RACE_SEEDS = 12
+YIELD_TESTS = ("yield_charge", "yield_handover")
 
 
 class Tally:
@@ -258,9 +260,11 @@ def group_series(tally):
     with tempfile.TemporaryDirectory(prefix="checkpatch-",
                                      dir=BUILD) as place:
         tree = checkpatch_tree(Path(place))
-        for name in names:
-            tally.run(f"checkpatch: {name}", checkpatch, name, dictionary,
-                      tree)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            jobs = [pool.submit(checkpatch, name, dictionary, tree)
+                    for name in names]
+            for name, job in zip(names, jobs):
+                tally.run(f"checkpatch: {name}", job.result)
 
 
 # --- the scripts -----------------------------------------------------------
@@ -663,76 +667,102 @@ def group_prefixes(tally):
 
 
 def group_tools(tally):
-    """-Wall -Wextra on the tests, kernel-doc: nothing new."""
-    # Here, because gates imports this file. Those of its gates that need
-    # nothing which is not there already; 'make gates' has all.
+    """Warnings of the tests, sparse, coccicheck, kernel-doc: nothing new."""
+    # Here, because gates imports this file.
     import gates
-    gates.group_programs(tally, ("gcc",))
+    gates.group_programs(tally)
+    gates.group_sparse(tally)
+    gates.group_cocci(tally)
     gates.group_kerneldoc(tally)
 
 
-def check_yield(tally, trees):
-    """The tests of sched_yield() pass, and fail with its features off.
+def group_docs(tally):
+    """The documents build with the kernel's Sphinx without new warnings."""
+    import gates
+    gates.group_docs(tally)
 
-    In a guest whose clock counts instructions: a host that takes the CPU away
-    in mid-call would otherwise make them skip what it spoilt.
-    """
-    folder = "tools/testing/selftests/sched"
-    programs = ("yield_charge", "yield_handover")
+
+def group_matrix(tally):
+    """The touched objects in each configuration, gcc and clang, W=1."""
+    import gates
+    gates.group_matrix(tally)
+
+
+def check_yield(tally, trees):
+    """The tests of sched_yield() pass, and fail with its features off."""
     output = BUILD / "bench"
     output.mkdir(parents=True, exist_ok=True)
-    for name in programs:
-        (output / name).unlink(missing_ok=True)
+    programs = [output / name for name in YIELD_TESTS]
+    for path in programs:
+        path.unlink(missing_ok=True)
     try:
-        run_logged(["make", "-C", str(trees["series"] / folder),
-                    f"OUTPUT={output}",
-                    *(str(output / name) for name in programs)],
+        run_logged(["make", "-C",
+                    str(trees["series"] / "tools/testing/selftests/sched"),
+                    f"OUTPUT={output}", *map(str, programs)],
                    LOGS / "build-yield.log", env=make_environment(),
                    what="building selftests/sched")
-        with stage("running the tests of sched_yield() on series"):
-            result = boot(
-                trees["series"],
-                "; ".join([*(f"echo '## {name}'; {output}/{name}"
-                             for name in programs),
-                           "echo '## control'", "export YIELD_BITS=off",
-                           f"{output}/yield_charge -f charge -v nice_0 "
-                           "-t one_hog"]),
-                cpus=1, icount="wait-idle", timeout=900, name="yield-tests")
     except Fail as failure:
         tally.fail("selftests/sched", failure)
         return
-    log = LOGS / "yield-tests.ktap"
+    run_yield(tally, "selftests/sched", trees["series"], programs,
+              "yield-tests")
+
+
+def run_yield(tally, title, kernel, programs, name):
+    """Boot a built kernel and run tests of sched_yield(); count each case.
+
+    In a guest whose clock counts instructions: a host that takes the CPU away
+    in mid-call would otherwise make them skip what it spoilt.  programs:
+    paths (Path) of some of YIELD_TESTS; name: of the guest and its log.
+    """
+    charge = [path for path in programs if path.name == "yield_charge"]
+    try:
+        with stage(f"running the tests of sched_yield(), {title}"):
+            result = boot(
+                kernel,
+                "; ".join([*(f"echo '## {path.name}'; {path}"
+                             for path in programs),
+                           "echo '## control'", "export YIELD_BITS=off",
+                           *(f"{path} -f charge -v nice_0 -t one_hog"
+                             for path in charge), "true"]),
+                cpus=1, icount="wait-idle", timeout=900, name=name)
+    except Fail as failure:
+        tally.fail(title, failure)
+        return
+    log = LOGS / f"{name}.ktap"
     write_atomically(log, result.output)
     parts = dict(part.split("\n", 1) for part in
                  result.output.split("## ")[1:] if "\n" in part)
-    for name in programs:
-        rows = re.findall(r"^(ok|not ok) \d+ (\S+)(.*)$",
-                          parts.get(name, ""), re.M)
-        plan = re.search(r"^1\.\.(\d+)$", parts.get(name, ""), re.M)
+    for path in programs:
+        text = parts.get(path.name, "")
+        rows = re.findall(r"^(ok|not ok) \d+ (\S+)(.*)$", text, re.M)
+        plan = re.search(r"^1\.\.(\d+)$", text, re.M)
         if not plan or len(rows) != int(plan.group(1)):
-            tally.fail(f"selftests/sched: {name}", f"{len(rows)} of its cases "
+            tally.fail(f"{title}: {path.name}", f"{len(rows)} of its cases "
                        f"ran; see {shown_path(log)}")
         for verdict, case, rest in rows:
-            title = f"selftests/sched: {name}: {case}"
+            what = f"{title}: {path.name}: {case}"
             if "# SKIP" in rest:
-                tally.skip(title, rest.split("# SKIP")[1].strip())
+                tally.skip(what, rest.split("# SKIP")[1].strip())
             elif verdict == "ok":
-                tally.ok(title)
+                tally.ok(what)
             else:
-                tally.fail(title, f"see {shown_path(log)}")
-    title = "selftests/sched: yield_charge fails with the features off"
-    if re.search(r"^not ok \d+ charge\.nice_0\.one_hog",
-                 parts.get("control", ""), re.M):
-        tally.ok(title)
-    else:
-        tally.fail(title, f"it does not; see {shown_path(log)}")
+                tally.fail(what, f"see {shown_path(log)}")
+    if charge:
+        what = f"{title}: yield_charge fails with the features off"
+        if re.search(r"^not ok \d+ charge\.nice_0\.one_hog",
+                     parts.get("control", ""), re.M):
+            tally.ok(what)
+        else:
+            tally.fail(what, f"it does not; see {shown_path(log)}")
 
 
 GROUPS = {"scripts": group_scripts, "series": group_series,
           "prefixes": group_prefixes, "tools": group_tools,
+          "docs": group_docs, "matrix": group_matrix,
           "kernels": group_kernels, "debug": group_debug}
 # Another kernel to build, so it is run by its name: make check-debug.
-USUAL = ("scripts", "series", "prefixes", "tools", "kernels")
+USUAL = tuple(name for name in GROUPS if name != "debug")
 
 
 def run_groups(tally, groups):

@@ -773,7 +773,7 @@ def install(tree, what, arguments, targets):
                what=f"make kselftest-install, {what}")
     missing = sorted(name for name in check.wanted_selftests(tree)
                      if not (place / "x86" / name).exists())
-    missing += [name for name in ("yield_charge", "yield_handover")
+    missing += [name for name in check.YIELD_TESTS
                 if not (place / "sched" / name).exists()]
     if missing:
         raise Fail(f"not installed: {', '.join(missing)}")
@@ -871,6 +871,18 @@ def group_bisect(tally):
         has_kunit = (tree / "arch/x86/kernel/io_bitmap_test.c").exists()
         run_tests(tally, title, folder, programs, f"gates-bisect-{number}",
                   has_kunit)
+        yields = [f"tools/testing/selftests/sched/{name}.c"
+                  for name in check.YIELD_TESTS]
+        yields = [path for path in yields if (tree / path).exists()]
+        if yields:
+            try:
+                programs, _ = build_programs(
+                    tree, yields, PLACE / "programs/bisect-sched", "gcc")
+            except Fail as failure:
+                tally.fail(f"{title}: selftests/sched builds", failure)
+                continue
+            check.run_yield(tally, f"{title}: selftests/sched", folder,
+                            programs, f"gates-bisect-{number}-sched")
 
 
 # --- planted faults --------------------------------------------------------
@@ -1075,6 +1087,8 @@ GATES = {"matrix": group_matrix, "programs": group_programs,
          "bisect": group_bisect, "quick": group_quick}
 USUAL_GATES = tuple(name for name in GATES if name not in ("bisect",
                                                            "quick"))
+# What 'make check' runs too.
+CHECKED = ("matrix", "programs", "sparse", "coccicheck", "kerneldoc", "docs")
 
 
 def main():
@@ -1093,7 +1107,8 @@ def main():
     groups = {name: GATES[name] for name in options.only or USUAL_GATES}
     if options.all:
         groups = {name: GROUPS[name] for name in (*USUAL, "debug")} | \
-            {name: GATES[name] for name in (*USUAL_GATES, "bisect")}
+            {name: GATES[name] for name in (*USUAL_GATES, "bisect")
+             if name not in CHECKED}
     start = time.monotonic()
     tally = Tally()
     LOGS.mkdir(parents=True, exist_ok=True)
