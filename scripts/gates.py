@@ -48,7 +48,8 @@ DOCS_VENV = BUILD / "docs-venv"
 DOCS = "arch/x86"
 COCCI_SECONDS = 300
 # Rules about helpers that only the kernel has: not for user-space programs.
-KERNEL_RULES = ("misc/minmax.cocci",)
+KERNEL_RULES = ("api/string_choices.cocci", "misc/minmax.cocci",
+                "misc/swap.cocci")
 # The programs that more kernels and each prefix run, and arguments that keep
 # them short. All others run as they are.
 TESTS = ("iop*",)

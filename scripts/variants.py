@@ -25,6 +25,18 @@ VARIANTS = ROOT / "variants"
 TREE = "variants"
 # A pattern of cases, a figure, what it is called, its unit, scale, digits.
 FIGURES = [
+    ("polite-100us-slice-default-hogs-1", "share", "1 hog, default: share %",
+     1, 2),
+    ("polite-100us-slice-default-hogs-1", "p99", "p99 ms", 1e6, 2),
+    ("polite-100us-slice-default-hogs-1", "lost", "hog loses %", 1, 2),
+    ("polite-500us-slice-default-hogs-1", "share",
+     "1 hog, default, 500 us of work: share %", 1, 2),
+    ("polite-500us-slice-default-hogs-1", "p99", "p99 ms", 1e6, 2),
+    ("polite-500us-slice-default-hogs-1", "stuck", "nobody else ran %", None,
+     0),
+    ("polite-500us-slice-default-hogs-3", "share",
+     "3 hogs, default, 500 us of work: share %", 1, 2),
+    ("polite-500us-slice-default-hogs-3", "p99", "p99 ms", 1e6, 2),
     ("polite-100us-slice-2.8ms-hogs-1", "share", "1 hog, 2.8 ms: share %",
      1, 2),
     ("polite-100us-slice-2.8ms-hogs-1", "p99", "p99 ms", 1e6, 1),

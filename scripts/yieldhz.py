@@ -21,14 +21,17 @@ from kernel import build_sides, describe
 KERNELS = {100: "series_hz100", 250: "series_hz250"}
 
 
-def measure(rates, only):
+def measure(rates, only, seconds=None):
     """Measure kernels of these rates (ints, Hz); returns a report (dict).
 
-    only: patterns (list of str) of cases; none for all.
+    only: patterns (list of str) of cases; none for all.  seconds: how long
+    the shortest of them takes (float), as the program's --seconds.
     """
     trees = build_sides([KERNELS[rate] for rate in rates])
     program = yieldbench.build_test(trees[KERNELS[rates[0]]])
     arguments = [word for name in only for word in ("--case", name)]
+    if seconds:
+        arguments += ["--seconds", str(seconds)]
     report = {"benchmark": yieldbench.TEST, "version": 1, "rates": {}}
     for rate in rates:
         tree = trees[KERNELS[rate]]
@@ -51,10 +54,15 @@ def main():
     parser.add_argument("--case", action="append", default=[],
                         help="only this case or pattern, 'polite-*' (may be "
                              "repeated)")
+    parser.add_argument("--seconds", type=float,
+                        help="how long the shortest case takes (default: as "
+                             "in make bench); the longer, the less depends "
+                             "on the phase of the ticks")
     options = parser.parse_args()
     LOGS.mkdir(parents=True, exist_ok=True)
     with build_lock():
-        report = measure(options.hz or list(KERNELS), options.case)
+        report = measure(options.hz or list(KERNELS), options.case,
+                         options.seconds)
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / "yield-hz.json"
         write_atomically(path, json.dumps(report, indent=1) + "\n")

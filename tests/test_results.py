@@ -423,7 +423,7 @@ class YieldMeasure(Case):
 
 
 YIELDS = "".join(f"{name}: said\n@@ end {name} 0\n"
-                 for name in yieldstress.PARTS) \
+                 for name in yieldstress.parts_of("hotplug")) \
     + "stress-ng: stress-ng: info: [7] yield          1234  1.0  2.0\n"
 
 
@@ -435,12 +435,13 @@ class YieldStress(unittest.TestCase):
         text = io.StringIO()
         with redirect_stdout(text):
             tally = check.Tally()
-            yieldstress.judge(tally, output)
+            yieldstress.judge(tally, output, "hotplug")
         return (tally.passed, tally.failed, tally.skipped), text.getvalue()
 
     def test_a_run_without_fault(self):
         self.assertEqual(self.judge(YIELDS)[0],
-                         (len(yieldstress.PARTS) + 1, 0, 0))
+                         (len(yieldstress.parts_of("hotplug")) + 1,
+                          0, 0))
 
     def test_what_fails(self):
         for old, new, word in (
@@ -455,11 +456,18 @@ class YieldStress(unittest.TestCase):
 
     def test_the_script_is_one_for_a_shell(self):
         import subprocess
-        text = yieldstress.script("/bin/true", 1)
-        done = subprocess.run(["sh", "-n"], input=text, text=True,
-                              capture_output=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(text.count("@@ end"), len(yieldstress.PARTS))
+        for guest in yieldstress.GUESTS:
+            text = yieldstress.script("/bin/true", 1, guest)
+            done = subprocess.run(["sh", "-n"], input=text, text=True,
+                                  capture_output=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(text.count("@@ end"),
+                             len(yieldstress.parts_of(guest)))
+
+    def test_each_part_runs_in_one_of_the_guests(self):
+        self.assertEqual({name for guest in yieldstress.GUESTS
+                          for name in yieldstress.parts_of(guest)},
+                         set(yieldstress.PARTS))
 
 
 class YieldTables(Case):
