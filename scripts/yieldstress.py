@@ -34,8 +34,8 @@ BOOT_SECONDS = 900
 # may have been preempted where RCU waits for it.
 STALL = "rcupdate.rcu_cpu_stall_timeout=300"
 # Each is a shell loop or program that ends by itself after {seconds}.  Those
-# of LIGHT come first and have some time to start: beside the others they hardly
-# get the CPU, with the base's sched_yield() as well.
+# of LIGHT come first and have some time to start: beside the others they
+# hardly get the CPU, with the base's sched_yield() as well.
 LIGHT = ("nice", "idle")
 LIGHT_SECONDS = 20
 STRESS = "stress-ng --temp-path /tmp --timeout {seconds}s --metrics-brief"
