@@ -394,8 +394,8 @@ def write_guide(place, branch, kind, recipients, gates):
     people = "\n".join(f"  {row}" for row in recipients)
     checked = "\n".join(f"  {row}" for row in gates)
     extra = {"fixes": """\
-These are fixes of holes that let a task use I/O ports which it was not given,
-two of them in all tasks.  Read submit/SECURITY-FIX.md before you send them anywhere.
+The first three let a task use, or a handler permit, I/O ports which the task
+was not given.  Read submit/SECURITY-FIX.md before you send them anywhere.
 """, "sched": """\
 These patches need none of the others.
 """}.get(kind, """\
