@@ -686,7 +686,7 @@ def group_docs(tally):
 
 
 def group_matrix(tally):
-    """The touched objects, W=1: all configurations with gcc, two also clang."""
+    """The touched objects at W=1: all configurations, two also with clang."""
     import gates
     gates.group_matrix(tally, TWO_CONFIGS)
 
