@@ -9,6 +9,7 @@ failed, N skipped`.
 
 import argparse
 import fnmatch
+import json
 import os
 import re
 import shutil
@@ -21,18 +22,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import check
+import mutants
 from apply import apply_series, touched_files
 from base import DOWNLOAD, REPO, get_base, private_apt
 from check import GROUPS, USUAL, Tally, check_splat, flatten
-from common import (BUILD, LOGS, PATCHES, ROOT, Fail, build_lock, duration,
-                    git, need_space, need_tool, run_logged, run_main, say,
-                    series_patches, shown_path, stage, tail,
+from common import (BUILD, LOGS, PATCHES, RESULTS, ROOT, Fail, build_lock,
+                    duration, git, need_space, need_tool, run_logged,
+                    run_main, say, series_patches, shown_path, stage, tail,
                     write_atomically)
 from export import COPIES, differences, write_export
 from guest import boot, choose_kvm
 from kernel import (BUILD_TIMEOUT, build_kernel, compiled,
                     make_environment)
-from objects import (CLANG, COMPILERS, MATRIX, PLACE, build_programs,
+from objects import (CLANG, COMPILERS, KNOWN, MATRIX, PLACE, build_programs,
                      check_prefix, check_programs, compare, compile_objects,
                      compiler_tools, configure, gate_tree, is_kernel,
                      new_warnings, object_make, objects_folder, planted,
@@ -66,6 +68,7 @@ XEN_SECONDS = 2400
 XEN_PINNED = ("ioperm_64", "ioperm_boundaries_64", "ioperm_random_64",
               "iopl_64", "ioport_regset_64")
 BISECT = "kunit"
+BISECTED = RESULTS / "bisect.json"
 KUNIT_SUITE = "x86_io_bitmap"
 # How the selftests are installed: what it is, the arguments of make, given a
 # folder for objects.  {0} is that folder, {1} the same seen from the tree.
@@ -849,44 +852,106 @@ def group_installs(tally):
 
 # --- bisection -------------------------------------------------------------
 
+class Noted:
+    """Hands results on to a Tally, and keeps them in rows.
+
+    rows: a list of (method of Tally, its arguments...).
+    """
+
+    def __init__(self, tally):
+        self.tally = tally
+        self.rows = []
+
+    def note(self, kind, *words):
+        self.rows.append((kind, *map(str, words)))
+        getattr(self.tally, kind)(*words)
+
+    def ok(self, name):
+        """As Tally.ok()."""
+        self.note("ok", name)
+
+    def fail(self, name, why):
+        """As Tally.fail()."""
+        self.note("fail", name, why)
+
+    def skip(self, name, why):
+        """As Tally.skip()."""
+        self.note("skip", name, why)
+
+    run = Tally.run
+
+
+def bisect_key(number, commit):
+    """Return the name (str) of what a prefix's result depends on."""
+    trees = [git("rev-parse", f"{name}^{{tree}}", cwd=REPO)
+             for name in (commit, "base")]
+    return mutants.digest(
+        number, *trees,
+        *(path.read_text() for path in KNOWN[BISECT].fragments),
+        mutants.compiler(), TESTS, ARGUMENTS, check.YIELD_TESTS)
+
+
 def group_bisect(tally):
     """Every prefix of the series builds, boots and passes its tests."""
     begin()
-    folder, known = build_image(BISECT, "base", strict=False)
-    for number, (commit, subject, paths) in enumerate(prefixes(), 1):
-        title = f"bisect {number}"
-        tree = gate_tree(commit)
-        programs, place = [], PLACE / "programs/bisect"
-        try:
-            shutil.rmtree(place, ignore_errors=True)
-            programs, _ = build_programs(tree, test_sources(tree), place,
-                                         "gcc")
-            folder, found = build_image(BISECT, commit, strict=False)
-        except Fail as failure:
-            tally.fail(f"{title}: {subject}: builds", failure)
+    try:
+        done = json.loads(BISECTED.read_text())
+    except (OSError, ValueError):
+        done = {}
+    rows = [(number, bisect_key(number, row[0]), *row)
+            for number, row in enumerate(prefixes(), 1)]
+    done = {key: done[key] for _, key, *_ in rows if key in done}
+    known = None
+    for number, key, commit, subject, paths in rows:
+        if key in done:
+            # It is the same to the byte, and so are its tests.
+            for kind, *words in done[key]:
+                getattr(tally, kind)(*words)
             continue
-        fresh = sorted(set(found) - set(known))
-        if fresh:
-            tally.fail(f"{title}: {subject}: builds",
-                       f"{len(fresh)} new warnings\n" + "\n".join(
-                           "    | " + row for row in fresh[:20]))
-        else:
-            tally.ok(f"{title}: {subject}: builds")
-        has_kunit = (tree / "arch/x86/kernel/io_bitmap_test.c").exists()
-        run_tests(tally, title, folder, programs, f"gates-bisect-{number}",
-                  has_kunit)
-        yields = [f"tools/testing/selftests/sched/{name}.c"
-                  for name in check.YIELD_TESTS]
-        yields = [path for path in yields if (tree / path).exists()]
-        if yields:
-            try:
-                programs, _ = build_programs(
-                    tree, yields, PLACE / "programs/bisect-sched", "gcc")
-            except Fail as failure:
-                tally.fail(f"{title}: selftests/sched builds", failure)
-                continue
-            check.run_yield(tally, f"{title}: selftests/sched", folder,
-                            programs, f"gates-bisect-{number}-sched")
+        if known is None:
+            known = build_image(BISECT, "base", strict=False)[1]
+        failed, noted = tally.failed, Noted(tally)
+        bisect_prefix(noted, f"bisect {number}", commit, subject, known)
+        if tally.failed == failed:
+            done[key] = noted.rows
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            write_atomically(BISECTED, json.dumps(done, indent=1) + "\n")
+
+
+def bisect_prefix(tally, title, commit, subject, known):
+    """Build and boot a prefix, run its tests; known: the base's warnings."""
+    tree = gate_tree(commit)
+    place = PLACE / "programs/bisect"
+    try:
+        shutil.rmtree(place, ignore_errors=True)
+        programs, _ = build_programs(tree, test_sources(tree), place, "gcc")
+        folder, found = build_image(BISECT, commit, strict=False)
+    except Fail as failure:
+        tally.fail(f"{title}: {subject}: builds", failure)
+        return
+    fresh = sorted(set(found) - set(known))
+    if fresh:
+        tally.fail(f"{title}: {subject}: builds",
+                   f"{len(fresh)} new warnings\n" + "\n".join(
+                       "    | " + row for row in fresh[:20]))
+    else:
+        tally.ok(f"{title}: {subject}: builds")
+    run_tests(tally, title, folder, programs,
+              f"gates-{title.replace(' ', '-')}",
+              (tree / "arch/x86/kernel/io_bitmap_test.c").exists())
+    yields = [path for path in
+              (f"tools/testing/selftests/sched/{name}.c"
+               for name in check.YIELD_TESTS) if (tree / path).exists()]
+    if not yields:
+        return
+    try:
+        programs, _ = build_programs(tree, yields,
+                                     PLACE / "programs/bisect-sched", "gcc")
+    except Fail as failure:
+        tally.fail(f"{title}: selftests/sched builds", failure)
+        return
+    check.run_yield(tally, f"{title}: selftests/sched", folder, programs,
+                    f"gates-{title.replace(' ', '-')}-sched")
 
 
 # --- planted faults --------------------------------------------------------

@@ -523,6 +523,47 @@ class Groups(Case):
         self.assertEqual((tally.passed, tally.failed), (1, 3))
 
 
+class Bisection(Case):
+    """group_bisect(): what passed is known, what failed is tried again."""
+
+    def run_it(self, failing=()):
+        """Run it over three prefixes; returns the tally and what ran."""
+        ran, tally = [], check.Tally()
+
+        def prefix(noted, title, commit, subject, known):
+            ran.append(subject)
+            if subject in failing:
+                noted.fail(title, "planted")
+            noted.ok(f"{title}: {subject}")
+            noted.skip("smatch", "not there")
+
+        with mock.patch.multiple(
+                gates, begin=mock.DEFAULT, bisect_prefix=prefix,
+                build_image=lambda *_, **__: (None, Counter()),
+                prefixes=lambda: [(name, name, []) for name in "abc"],
+                bisect_key=lambda number, name: f"{number}{name}",
+                RESULTS=self.temp, BISECTED=self.temp / "bisect.json"):
+            quiet(gates.group_bisect, tally)
+        return tally, ran
+
+    def test_a_second_run_goes_on(self):
+        tally, ran = self.run_it(failing=("b",))
+        self.assertEqual((tally.passed, tally.failed, tally.skipped),
+                         (3, 1, 3))
+        self.assertEqual(ran, ["a", "b", "c"])
+        tally, ran = self.run_it()
+        self.assertEqual((tally.passed, tally.failed, tally.skipped),
+                         (3, 0, 3))
+        self.assertEqual(ran, ["b"])
+
+    def test_another_tree_is_another_key(self):
+        with mock.patch.object(gates, "git", lambda *words, **_: words[1]):
+            self.assertNotEqual(gates.bisect_key(1, "a"),
+                                gates.bisect_key(1, "b"))
+            self.assertEqual(gates.bisect_key(1, "a"),
+                             gates.bisect_key(1, "a"))
+
+
 class KUnit(Case):
     """count_kunit(): the suite on a console."""
 
