@@ -711,11 +711,26 @@ def check_yield(tally, trees):
               "yield-tests")
 
 
+def harness_reason(text, case):
+    """Return what the kselftest harness said of a case that failed (str).
+
+    text: KTAP (str) of the program; its comments stand between the case's
+    "RUN" and its result.
+    """
+    found = re.search(rf"^# +RUN +{re.escape(case)} \.\.\.\n(.*?)"
+                      rf"^# +FAIL +{re.escape(case)}$", text, re.M | re.S)
+    lines = [line.lstrip("# ") for line in found.group(1).splitlines()
+             if line.strip("# ")] if found else []
+    return " | ".join(lines[:4]) or "it does not say why"
+
+
 def run_yield(tally, title, kernel, programs, name):
     """Boot a built kernel and run tests of sched_yield(); count each case.
 
     In a guest whose clock counts instructions: a host that takes the CPU away
-    in mid-call would otherwise make them skip what it spoilt.  programs:
+    in mid-call would otherwise make them skip what it spoilt.  Without
+    another clock to check it by, the kernel has to be told that it is good
+    enough for timers that are finer than the tick.  programs:
     paths (Path) of some of YIELD_TESTS; name: of the guest and its log.
     """
     charge = [path for path in programs if path.name == "yield_charge"]
@@ -728,7 +743,8 @@ def run_yield(tally, title, kernel, programs, name):
                            "echo '## control'", "export YIELD_BITS=off",
                            *(f"{path} -f charge -v nice_0 -t one_hog"
                              for path in charge), "true"]),
-                cpus=1, icount="wait-idle", timeout=900, name=name)
+                cpus=1, icount="wait-idle", timeout=900, name=name,
+                append=("tsc=reliable",))
     except Fail as failure:
         tally.fail(title, failure)
         return
@@ -750,7 +766,8 @@ def run_yield(tally, title, kernel, programs, name):
             elif verdict == "ok":
                 tally.ok(what)
             else:
-                tally.fail(what, f"see {shown_path(log)}")
+                tally.fail(what, f"{harness_reason(text, case)}; "
+                           f"see {shown_path(log)}")
     if charge:
         what = f"{title}: yield_charge fails with the features off"
         if re.search(r"^not ok \d+ charge\.nice_0\.one_hog",

@@ -19,6 +19,11 @@
  * have the right charge, and a few are needed for a pass. All others must have
  * that or none.
  *
+ * Who wakes up is placed by the lag it went to sleep with, which moves the
+ * average and, when it is the yielder that waited for a page, its vruntime.
+ * Nothing is concluded from a sample in which the yielder slept, or in which
+ * somebody ran who is not of the test.
+ *
  * YIELD_BITS=off in the environment runs the same on a kernel that has the
  * feature bits off, or does not have them: then tests must fail, which shows
  * that they can.
@@ -78,6 +83,8 @@ struct crew {
  * @slice:	the length of a request
  * @runnable:	tasks of the fair class on this CPU
  * @queued:	the same with those that sleep, but are still to be dequeued
+ * @strangers:	how often others than the yielder, the hogs and the test began
+ *		to run on this CPU, if the kernel counts it
  */
 struct snapshot {
 	struct task_account account;
@@ -87,6 +94,7 @@ struct snapshot {
 	long long slice;
 	long long runnable;
 	long long queued;
+	long long strangers;
 };
 
 /**
@@ -95,7 +103,8 @@ struct snapshot {
  * @other:	perhaps eligible, and right, too
  * @free:	perhaps eligible, not charged
  * @wrong:	any other charge
- * @void_:	says nothing: the yielder ran on, or a new request began
+ * @void_:	says nothing: the yielder ran on or slept, a new request began,
+ *		or a stranger ran
  */
 struct tally {
 	int sure, other, free, wrong, void_;
@@ -290,6 +299,55 @@ static bool has_moved(struct crew *crew, const struct task_account *a)
 	       ioctl(crew->stops, FIONREAD, &pending) || pending;
 }
 
+/* How often a task began to run on our CPU, or -1. */
+static long long count_arrivals(void)
+{
+	long long count = -1;
+	char head[32], *line;
+
+	snprintf(head, sizeof(head), "\ncpu%d ", test_cpu);
+	if (!read_text("/proc/schedstat", debug_text, DEBUG_BYTES))
+		return -1;
+	line = strstr(debug_text, head);
+	if (line)
+		sscanf(line, " %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld",
+		       &count);
+
+	return count;
+}
+
+static bool add_turns(pid_t pid, long long *sum)
+{
+	char path[64], text[128];
+	long long turns;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
+	if (!read_text(path, text, sizeof(text)) ||
+	    sscanf(text, "%*s %*s %lld", &turns) != 1)
+		return false;
+	*sum += turns;
+
+	return true;
+}
+
+/* How often somebody else began to run; 0 when that is not known. */
+static long long count_strangers(struct crew *crew)
+{
+	long long all, known = 0;
+	int i;
+
+	all = count_arrivals();
+	if (all < 0 || !add_turns(getpid(), &known) ||
+	    !add_turns(crew->yielder, &known))
+		return 0;
+	for (i = 0; i < crew->hogs; i++) {
+		if (!add_turns(crew->hog[i], &known))
+			return 0;
+	}
+
+	return all - known;
+}
+
 static bool take_snapshot(struct crew *crew, struct snapshot *s)
 {
 	const char *line, *queue, *key;
@@ -298,6 +356,7 @@ static bool take_snapshot(struct crew *crew, struct snapshot *s)
 	memset(s, 0, sizeof(*s));
 	if (!read_account(crew->yielder, &s->account))
 		return false;
+	s->strangers = count_strangers(crew);
 	line = read_debug(crew->name);
 	if (!line || !parse_task(line, s))
 		return false;
@@ -359,6 +418,8 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 
 	/* A weight that changes moves vruntime; small ones have no sign. */
 	if (before->weight != after->weight ||
+	    before->strangers != after->strangers ||
+	    before->account.voluntary != after->account.voluntary ||
 	    before->runnable < 2 ||
 	    before->account.vruntime < 2 * NSEC_PER_MSEC ||
 	    used < 0 || left <= used) {
@@ -431,6 +492,8 @@ static bool collect(struct crew *crew, const struct rule *rule, bool grouped,
 		if (grouped ? !take_snapshot(crew, &after) :
 			      !read_account(crew->yielder, &after.account))
 			return false;
+		if (!grouped)
+			after.strangers = count_strangers(crew);
 		if (has_moved(crew, &after.account)) {
 			tally->void_++;
 			continue;
@@ -582,23 +645,6 @@ static void check_slices(struct __test_metadata *_metadata,
 		scene->slice = slices[i];
 		check_charges(_metadata, crew, scene, tick, wanted);
 	}
-}
-
-/* How often a task began to run on our CPU, or -1. */
-static long long count_arrivals(void)
-{
-	long long count = -1;
-	char head[32], *line;
-
-	snprintf(head, sizeof(head), "\ncpu%d ", test_cpu);
-	if (!read_text("/proc/schedstat", debug_text, DEBUG_BYTES))
-		return -1;
-	line = strstr(debug_text, head);
-	if (line)
-		sscanf(line, " %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld",
-		       &count);
-
-	return count;
 }
 
 /*

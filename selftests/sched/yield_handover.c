@@ -68,9 +68,11 @@ struct member {
 	long long longest_wait;
 };
 
+/* @work: what a yielder computes before each call, in ns */
 struct crew {
 	struct member member[MAX_TASKS];
 	struct progress *progress;
+	long long work;
 	int nr;
 	int ready[2];
 };
@@ -107,19 +109,24 @@ static void begin_stretch(struct stretch *s)
  * A task that reads its CPU time is looked at by the scheduler, as by the tick,
  * and leaves when what it was handed is over. A task that only computes does
  * not. So read it only after a gap, when the task has just got the CPU.
+ *
+ * Returns for how long the task has computed since it looked the last time.
  */
-static void note_stall(struct progress *p, struct stretch *s)
+static long long note_stall(struct progress *p, struct stretch *s)
 {
-	long long seen = s->last - s->from, own = s->own, now = now_ns(), stalled;
+	long long seen = s->last - s->from, own = s->own, now = now_ns();
+	long long passed = now - s->last, stalled;
 
-	if (now - s->last <= tick_ns() / 4) {
+	if (passed <= tick_ns() / 4) {
 		s->last = now;
-		return;
+		return passed;
 	}
 	begin_stretch(s);
 	stalled = s->own - own - seen;
 	if (stalled > tick_ns() / 4)
 		p->stalled += stalled;
+
+	return 0;
 }
 
 static __noreturn void run_hog(struct progress *p)
@@ -131,14 +138,18 @@ static __noreturn void run_hog(struct progress *p)
 		note_stall(p, &stretch);
 }
 
-static __noreturn void run_yielder(struct progress *p)
+static __noreturn void run_yielder(struct progress *p, long long work)
 {
 	struct stretch stretch;
 	long before, after;
+	long long done;
 
 	begin_stretch(&stretch);
 	for (;;) {
-		note_stall(p, &stretch);
+		done = 0;
+		do {
+			done += note_stall(p, &stretch);
+		} while (done < work);
 		before = count_switches();
 		sched_yield();
 		after = count_switches();
@@ -220,7 +231,7 @@ static bool crew_add(struct crew *crew, enum role role, int policy, int nice,
 	case HOG:
 		run_hog(p);
 	case YIELDER:
-		run_yielder(p);
+		run_yielder(p, crew->work);
 	case SLEEPER:
 		run_sleeper(p);
 	}
@@ -292,13 +303,31 @@ static long long count_yields(void)
 	return count;
 }
 
+/* Without timers that are finer than the tick the feature bit means nothing. */
+static bool hrtick_works(void)
+{
+	struct timespec ts;
+
+	return feature_get("HRTICK") == 1 &&
+	       !clock_getres(CLOCK_MONOTONIC, &ts) && !ts.tv_sec &&
+	       ts.tv_nsec < NSEC_PER_USEC;
+}
+
 FIXTURE(switches) {
 	struct crew crew;
 };
 
 FIXTURE_VARIANT(switches) {
 	long long slice;
+	long long work;
 	int hogs;
+};
+
+/* The default of one CPU, of which the yielder has used most. */
+FIXTURE_VARIANT_ADD(switches, slice_700us_1_hog) {
+	.slice = 700 * NSEC_PER_USEC,
+	.work = 500 * NSEC_PER_USEC,
+	.hogs = 1,
 };
 
 FIXTURE_VARIANT_ADD(switches, slice_2800us_1_hog) {
@@ -387,13 +416,14 @@ TEST_F(switches, with_others)
 	reason = set_bits(true, true);
 	if (reason)
 		SKIP(return, "%s", reason);
-	if (variant->slice <= tick_ns())
-		SKIP(return, "a slice that is not longer than the tick");
+	if (variant->slice <= tick_ns() / 2)
+		SKIP(return, "a slice that is not longer than half a tick");
 	/* A hog may have the CPU up to the tick after the end of its request. */
-	if (variant->slice < 4 * tick_ns() && feature_get("HRTICK") != 1)
+	if (variant->slice < 4 * tick_ns() && !hrtick_works())
 		SKIP(return, "no HRTICK: this slice ends at a tick");
 	if (write_text(SCHEDSTATS, "1"))
 		yields = count_yields();
+	self->crew.work = variant->work;
 	collect_calls(_metadata, &self->crew, variant->hogs, variant->slice,
 		      200, &p, &late);
 
