@@ -21,8 +21,8 @@
  *
  * Who wakes up is placed by the lag it went to sleep with, which moves the
  * average and, when it is the yielder that waited for a page, its vruntime.
- * Nothing is concluded from a sample in which the yielder slept, or in which
- * somebody ran who is not of the test.
+ * So nothing is concluded from a sample in which the yielder slept, and nothing
+ * is known for sure of its lag when somebody ran who is not of the test.
  *
  * YIELD_BITS=off in the environment runs the same on a kernel that has the
  * feature bits off, or does not have them: then tests must fail, which shows
@@ -103,8 +103,7 @@ struct snapshot {
  * @other:	perhaps eligible, and right, too
  * @free:	perhaps eligible, not charged
  * @wrong:	any other charge
- * @void_:	says nothing: the yielder ran on or slept, a new request began,
- *		or a stranger ran
+ * @void_:	says nothing: the yielder ran on or slept, or a new request began
  */
 struct tally {
 	int sure, other, free, wrong, void_;
@@ -418,7 +417,6 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 
 	/* A weight that changes moves vruntime; small ones have no sign. */
 	if (before->weight != after->weight ||
-	    before->strangers != after->strangers ||
 	    before->account.voluntary != after->account.voluntary ||
 	    before->runnable < 2 ||
 	    before->account.vruntime < 2 * NSEC_PER_MSEC ||
@@ -446,7 +444,8 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 			tally->other++;
 		return true;
 	}
-	if (lag <= UNSURE && llabs(charge) <= slack) {
+	if (llabs(charge) <= slack &&
+	    (lag <= UNSURE || before->strangers != after->strangers)) {
 		tally->free++;
 		return true;
 	}
