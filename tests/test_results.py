@@ -128,6 +128,39 @@ class KunitResults(unittest.TestCase):
         self.assertEqual(check.kunit_results("cat: no such file\n"), {})
 
 
+class HarnessReason(unittest.TestCase):
+    """harness_reason(): what a case that failed said of itself."""
+
+    TEXT = ("TAP version 13\n"
+            "#  RUN           charge.nice_0.alone ...\n"
+            "# a.c:9:alone:1 call\n"
+            "#            OK  charge.nice_0.alone\n"
+            "ok 1 charge.nice_0.alone\n"
+            "#  RUN           charge.nice_0.one_hog ...\n"
+            "# a.c:7:one_hog:Expected 0 (0) == tally.wrong (2)\n"
+            "# a.c:8:one_hog:slice 700000: charged 1 ns\n"
+            "# one_hog: Test failed\n"
+            "#          FAIL  charge.nice_0.one_hog\n"
+            "not ok 2 charge.nice_0.one_hog\n")
+
+    def test_its_own_lines_only(self):
+        self.assertEqual(
+            check.harness_reason(self.TEXT, "charge.nice_0.one_hog"),
+            "a.c:7:one_hog:Expected 0 (0) == tally.wrong (2) | "
+            "a.c:8:one_hog:slice 700000: charged 1 ns | one_hog: Test failed")
+
+    def test_nothing_is_said(self):
+        for text in ("", self.TEXT.partition("#          FAIL")[0]):
+            self.assertEqual(
+                check.harness_reason(text, "charge.nice_0.one_hog"),
+                "it does not say why")
+
+    def test_a_few_lines_are_enough(self):
+        text = self.TEXT.replace("# one_hog:", "# more\n# lines\n# one_hog:")
+        found = check.harness_reason(text, "charge.nice_0.one_hog")
+        self.assertEqual(found.count(" | "), 3)
+
+
 class Tables(unittest.TestCase):
     """tables() and console_table() of bench.py."""
 
