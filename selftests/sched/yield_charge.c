@@ -16,8 +16,9 @@
  *
  * Whether the yielder was eligible at the yield is known for sure only when it
  * had more lag at the stop than it used CPU time since. All such samples must
- * have the right charge, and a few are needed for a pass. All others must have
- * that or none.
+ * have the right charge. All others must have that or none. For a pass a few are
+ * needed which are sure, or many of the others with the right charge: with short
+ * slices the yielder may have no lag to speak of at any stop.
  *
  * Who wakes up is placed by the lag it went to sleep with, which moves the
  * average and, when it is the yielder that waited for a page, its vruntime.
@@ -36,6 +37,7 @@
 
 #define MAX_HOGS	3
 #define WANTED		3
+#define MANY		90
 #define WATCHDOG	28
 #define DEBUG_BYTES	(4 << 20)
 
@@ -438,7 +440,10 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 
 	lag = before->average - before->account.vruntime - used;
 	if (charge >= low - slack && charge <= high + slack) {
-		if (lag > 0)
+		/* Nearly nothing was left: is this a charge or none? */
+		if (llabs(charge) <= slack)
+			tally->void_++;
+		else if (lag > 0)
 			tally->sure++;
 		else
 			tally->other++;
@@ -459,6 +464,11 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 	return false;
 }
 
+static bool is_enough(const struct tally *tally, int wanted)
+{
+	return tally->sure >= wanted || tally->other >= MANY;
+}
+
 /* Until there are enough samples; false when the yielder is gone. */
 static bool collect(struct crew *crew, const struct rule *rule, bool grouped,
 		    int wanted, struct tally *tally, char *why, size_t size)
@@ -469,7 +479,7 @@ static bool collect(struct crew *crew, const struct rule *rule, bool grouped,
 
 	memset(tally, 0, sizeof(*tally));
 	for (i = 0; i < 200 * wanted; i++) {
-		if (tally->sure >= wanted || tally->wrong > 1)
+		if (is_enough(tally, wanted) || tally->wrong > 1)
 			break;
 		stop = next_stop(crew);
 		if (!stop)
@@ -626,8 +636,8 @@ static void check_charges(struct __test_metadata *_metadata,
 	EXPECT_EQ(0, tally.wrong) {
 		TH_LOG("slice %lld: %s", scene->slice, why);
 	}
-	/* Not one sure sample: nothing was tested. */
-	EXPECT_LE(tally.wrong ? 0 : wanted, tally.sure) {
+	/* Otherwise nothing was tested. */
+	EXPECT_TRUE(tally.wrong || is_enough(&tally, wanted)) {
 		TH_LOG("slice %lld: %d sure, %d other, %d free, %d wrong, %d void",
 		       scene->slice, tally.sure, tally.other, tally.free,
 		       tally.wrong, tally.void_);
