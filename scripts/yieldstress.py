@@ -38,6 +38,8 @@ STALL = "rcupdate.rcu_cpu_stall_timeout=300"
 # hardly get the CPU, with the base's sched_yield() as well.
 LIGHT = ("nice", "idle")
 LIGHT_SECONDS = 20
+# How long before a CPU goes offline for the first time.
+CALM_SECONDS = 90
 STRESS = "stress-ng --temp-path /tmp --timeout {seconds}s --metrics-brief"
 # A cookie of its own for what comes after it: prctl(PR_SCHED_CORE,
 # PR_SCHED_CORE_CREATE, ...).
@@ -62,7 +64,9 @@ PARTS = {
                      "while [ $(date +%s) -lt $end ]; do {program} "
                      "--cpu 0 --seconds 0.02 --rounds 500 --storm 0.1 "
                      "|| exit 1; done",
-    "hotplug": "while [ $(date +%s) -lt $end ]; do "
+    # While it starts, stress-ng 0.15 reads about each CPU in /sys. When that
+    # fails, for a CPU that goes offline, it zeroes buffer[-errno] on its stack.
+    "hotplug": "sleep {calm}; while [ $(date +%s) -lt $end ]; do "
                "echo 0 >/sys/devices/system/cpu/cpu1/online || exit 1; "
                "sleep 1; echo 1 >/sys/devices/system/cpu/cpu1/online || "
                "exit 1; sleep 2; done",
@@ -92,7 +96,8 @@ def parts_of(guest):
 def script(program, seconds, guest):
     """Return the shell commands (str) of one of GUESTS."""
     parts = "\n".join(
-        "( ( " + command.format(seconds=seconds, program=program)
+        "( ( " + command.format(seconds=seconds, program=program,
+                                calm=min(CALM_SECONDS, seconds // 4))
         + f" ) >/tmp/{name}.out 2>&1; s=$?; "
         # What it printed and its end are one write, or others get between.
         f"{{ sed 's/^/{name}: /' /tmp/{name}.out >/tmp/{name}.said; "
