@@ -8,6 +8,7 @@
 #   ACCEL=kvm   or tcg: how guests run (default: KVM where it really works)
 #   NAME= EMAIL=  who sends the series, and for 'submit-prep' also
 #   SET=        fixes, x86 or sched, a part of it; ONTO=commit, BRANCH=name
+#   GATES=      check, all or no: what the patches must have passed before
 #   BASE=path   with 'rebase': the tree to try the series on
 #   FILES= ROOTFS=  with 'lab': where the boards find what they load
 #   ONLY=cells REPEAT=n  with 'study': which, how often; REPEAT= also with

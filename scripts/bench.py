@@ -84,7 +84,6 @@ def machine():
                           capture_output=True, text=True).stdout
     return {"cpu": cpu.group(1) if cpu else "unknown",
             "cpus": str(os.cpu_count()),
-            "host_kernel": os.uname().release,
             "qemu": qemu.split("\n")[0]}
 
 

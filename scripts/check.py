@@ -24,8 +24,9 @@ import yieldbench
 from apply import apply_series, touched_files
 from base import REPO, get_base
 from common import (BUILD, CONFIGS, LOGS, PATCHES, ROOT, Fail, build_lock,
-                    duration, git, need_tool, run_logged, run_main, say,
-                    series_patches, shown_path, stage, write_atomically)
+                    duration, git, need_tool, record_gate, run_logged,
+                    run_main, say, series_key, series_patches, shown_path,
+                    stage, write_atomically)
 from export import differences, write_export
 from guest import boot, choose_kvm
 from kernel import SIDES, build_kernel, make_environment
@@ -785,17 +786,25 @@ GROUPS = {"scripts": group_scripts, "series": group_series,
 USUAL = tuple(name for name in GROUPS if name != "debug")
 
 
-def run_groups(tally, groups):
-    """Run groups (dict from name to function); each must count a test."""
+def run_groups(tally, groups, job=None):
+    """Run groups (dict from name to function); each must count a test.
+
+    job: "check" or "gates", to keep that this series passed a group; None
+    when only a part of it runs.
+    """
+    key = series_key() if job else None
     for name, function in groups.items():
-        counted = tally.passed + tally.failed
+        passed, skipped, bad = tally.passed, tally.skipped, tally.failed
         say(f"==> {name}: {function.__doc__}")
         try:
             function(tally)
         except Fail as failure:
             tally.fail(name, failure)
-        if tally.passed + tally.failed == counted:
+        if tally.passed + tally.failed == passed + bad:
             tally.fail(name, "nothing of it ran")
+        if job and tally.failed == bad:
+            record_gate(f"{job}: {name}", key, tally.passed - passed,
+                        tally.skipped - skipped)
 
 
 def main():
@@ -809,7 +818,7 @@ def main():
     LOGS.mkdir(parents=True, exist_ok=True)
     with build_lock():
         run_groups(tally, {name: GROUPS[name]
-                           for name in options.only or USUAL})
+                           for name in options.only or USUAL}, "check")
     say(f"took {duration(time.monotonic() - start)}")
     say(f"{tally.passed} passed, {tally.failed} failed, "
         f"{tally.skipped} skipped")

@@ -7,8 +7,11 @@ one clear message and a non-zero exit.
 """
 
 import contextlib
+import datetime
 import errno
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 import signal
@@ -21,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
+GATED = RESULTS / "gates.json"
 PATCHES = ROOT / "patches"
 SERIES = ROOT / "series"
 CONFIGS = ROOT / "configs"
@@ -280,6 +284,41 @@ def read_settings(path):
             name, _, value = line.partition("=")
             settings[name.strip()] = value.strip()
     return settings
+
+
+def series_key():
+    """Return a name (str) of the series: of its patches and its base."""
+    found = hashlib.sha256((ROOT / "BASE").read_bytes())
+    for name in series_patches():
+        found.update(name.encode() + b"\0"
+                     + (PATCHES / name).read_bytes() + b"\0")
+    return found.hexdigest()[:20]
+
+
+def gated():
+    """Return what is known of the groups of tests that this series passed.
+
+    {group: {"key", "passed", "skipped", "date"}}, such as "check: kernels".
+    """
+    try:
+        known = json.loads(GATED.read_text())
+        key = series_key()
+        return {group: row for group, row in known.items()
+                if row["key"] == key}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def record_gate(group, key, passed, skipped):
+    """Keep that a series passed a group (str) of tests.
+
+    key: series_key() when it began; passed, skipped: counts (int).
+    """
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    write_atomically(GATED, json.dumps(gated() | {group: {
+        "key": key, "passed": passed, "skipped": skipped,
+        "date": now.isoformat(timespec="minutes")}}, indent=1) + "\n")
 
 
 def series_patches():

@@ -32,7 +32,7 @@ HEADINGS = (
     (r"^Documentation|^docs", "Documents"),
     (r"^x86/(ioperm|iopl|ioport|process)", "x86: I/O bitmaps"),
 )
-FIXES = "Fixes: these stand alone and can go to stable"
+FIXES = "Fixes: these need none of the others"
 
 
 def heading(text):

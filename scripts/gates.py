@@ -8,10 +8,12 @@ failed, N skipped`.
 """
 
 import argparse
+import contextlib
 import fnmatch
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -69,6 +71,9 @@ XEN_PINNED = ("ioperm_64", "ioperm_boundaries_64", "ioperm_random_64",
               "iopl_64", "ioport_regset_64")
 BISECT = "kunit"
 BISECTED = RESULTS / "bisect.json"
+PUBLISHED = ROOT / "results/bisect.json"
+# Where to look for prefixes that are known to pass.
+KNOWN_PREFIXES = [BISECTED]
 KUNIT_SUITE = "x86_io_bitmap"
 # How the selftests are installed: what it is, the arguments of make, given a
 # folder for objects.  {0} is that folder, {1} the same seen from the tree.
@@ -761,9 +766,10 @@ def slug(words):
     return re.sub(r"\W+", "-", words).strip("-")
 
 
-def install(tree, what, arguments, targets):
+def install(tree, config, what, arguments, targets):
     """Install selftests with make kselftest-install; returns the folder.
 
+    config: the configuration (Path) for one with O=.
     Raises Fail when one that the Makefiles promise is not there.
     """
     name = slug(what)
@@ -771,9 +777,18 @@ def install(tree, what, arguments, targets):
     for folder in (objects, place):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    run_logged(["make", "-C", str(tree), f"-j{os.cpu_count()}",
-                *(word.format(objects, os.path.relpath(objects, tree))
-                  for word in arguments),
+    words = [word.format(objects, os.path.relpath(objects, tree))
+             for word in arguments]
+    # Both targets want a configuration, also with O=, and 'make kselftest'
+    # asks the compiler for hundreds of things when that is of another one:
+    # here, where it takes seconds, and not in the guest.
+    if arguments:
+        shutil.copyfile(config, objects / ".config")
+    for target in ("olddefconfig", "syncconfig"):
+        run_logged(["make", "-C", str(tree), *words, target],
+                   LOGS / f"gates-install-{name}-{target}.log",
+                   env=make_environment(), what=f"make {target}, {what}")
+    run_logged(["make", "-C", str(tree), f"-j{os.cpu_count()}", *words,
                 f"TARGETS={' '.join(targets)}", "FORCE_TARGETS=1",
                 f"INSTALL_PATH={place}", "kselftest-install"],
                LOGS / f"gates-install-{name}.log", env=make_environment(),
@@ -796,8 +811,11 @@ def make_kselftest(kernel, tree, what, arguments, kvm):
     objects = PLACE / f"obj/install-{slug(what)}"
     words = [word.format(objects, os.path.relpath(objects, tree))
              for word in arguments]
-    result = boot(kernel, f"make -C {tree} {' '.join(words)} TARGETS=x86 "
-                  "FORCE_TARGETS=1 kselftest", cpus=2, kvm=kvm,
+    # With the same PATH, or there is a Rust compiler more or less, and it
+    # configures again.
+    result = boot(kernel, f"PATH={shlex.quote(os.environ['PATH'])} make -C "
+                  f"{tree} {' '.join(words)} TARGETS=x86 FORCE_TARGETS=1 "
+                  "kselftest", cpus=2, kvm=kvm,
                   timeout=2 * check.SELFTEST_SECONDS, name=name,
                   share=objects if arguments else tree)
     write_atomically(LOGS / f"{name}.ktap", result.output)
@@ -823,7 +841,8 @@ def group_installs(tally):
         tree = gate_tree("applied") if arguments else series
         try:
             with stage(f"make kselftest-install, {what}"):
-                place = install(tree, what, arguments, ("x86", "sched"))
+                place = install(tree, series / ".config", what, arguments,
+                                ("x86", "sched"))
         except Fail as failure:
             tally.fail(title, failure)
             continue
@@ -894,10 +913,10 @@ def bisect_key(number, commit):
 def group_bisect(tally):
     """Every prefix of the series builds, boots and passes its tests."""
     begin()
-    try:
-        done = json.loads(BISECTED.read_text())
-    except (OSError, ValueError):
-        done = {}
+    done = {}
+    for path in KNOWN_PREFIXES:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            done.update(json.loads(path.read_text()))
     rows = [(number, bisect_key(number, row[0]), *row)
             for number, row in enumerate(prefixes(), 1)]
     done = {key: done[key] for _, key, *_ in rows if key in done}
@@ -916,6 +935,17 @@ def group_bisect(tally):
             done[key] = noted.rows
             RESULTS.mkdir(parents=True, exist_ok=True)
             write_atomically(BISECTED, json.dumps(done, indent=1) + "\n")
+
+
+def publish():
+    """Copy the prefixes that pass to results/bisect.json, to be committed."""
+    try:
+        done = json.loads(BISECTED.read_text())
+    except (OSError, ValueError):
+        raise Fail(f"there is no {shown_path(BISECTED)} to publish: run "
+                   "'make bisect-check'") from None
+    write_atomically(PUBLISHED, json.dumps(done, indent=0) + "\n")
+    say(f"written: {shown_path(PUBLISHED)}, {len(done)} prefixes")
 
 
 def bisect_prefix(tally, title, commit, subject, known):
@@ -1158,6 +1188,9 @@ USUAL_GATES = tuple(name for name in GATES if name not in ("bisect",
                                                            "quick"))
 # What 'make check' runs as they are.
 CHECKED = ("programs", "coccicheck", "kerneldoc", "docs")
+# What 'make check-all' runs besides.
+ALL_GATES = tuple(name for name in (*USUAL_GATES, "bisect")
+                  if name not in CHECKED)
 
 
 def main():
@@ -1171,19 +1204,32 @@ def main():
     parser.add_argument("--config", action="append", choices=list(MATRIX),
                         help="matrix: only this configuration (may be "
                              "repeated)")
+    parser.add_argument("--published", action="store_true",
+                        help="bisect: take the prefixes of "
+                        "results/bisect.json, which are the same to the "
+                        "byte, as passed")
+    parser.add_argument("--publish", action="store_true",
+                        help="only copy the prefixes known to pass to "
+                        "results/bisect.json")
     options = parser.parse_args()
+    if options.publish:
+        publish()
+        return 0
+    if options.published:
+        KNOWN_PREFIXES.append(PUBLISHED)
     CHOSEN.extend(options.config or ())
-    groups = {name: GATES[name] for name in options.only or USUAL_GATES}
+    first, groups = {}, {name: GATES[name]
+                         for name in options.only or USUAL_GATES}
     if options.all:
-        groups = {name: GROUPS[name] for name in (*USUAL, "debug")
-                  if name != "matrix"} | \
-            {name: GATES[name] for name in (*USUAL_GATES, "bisect")
-             if name not in CHECKED}
+        first = {name: GROUPS[name] for name in (*USUAL, "debug")
+                 if name != "matrix"}
+        groups = {name: GATES[name] for name in ALL_GATES}
     start = time.monotonic()
     tally = Tally()
     LOGS.mkdir(parents=True, exist_ok=True)
     with build_lock():
-        check.run_groups(tally, groups)
+        check.run_groups(tally, first, "check")
+        check.run_groups(tally, groups, None if CHOSEN else "gates")
     say(f"took {duration(time.monotonic() - start)}")
     say(f"{tally.passed} passed, {tally.failed} failed, "
         f"{tally.skipped} skipped")

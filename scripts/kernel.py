@@ -6,8 +6,8 @@ build/debug.
 In their source trees and through ccache: what is the same in two of them is
 compiled once.  The debug kernel is the series with configs/debug.config.
 Those named mutants are for scripts/mutants.py, which plants bugs in them;
-those named history, server, softrt and ext for scripts/study.py; those named hz
-for scripts/yieldhz.py, and variants is for scripts/variants.py.
+those named history, server, softrt and ext for scripts/study.py; those named
+hz for scripts/yieldhz.py, and variants is for scripts/variants.py.
 """
 
 import argparse

@@ -18,6 +18,7 @@ from guest import boot, choose_kvm
 from kernel import SIDES, build_sides
 
 TEST = "ioperm_memory"
+TASKS = 1000
 GUEST_SECONDS = 900
 # What a case is called in the table.
 CASES = {
@@ -37,8 +38,8 @@ def measure(tree, program, side, kvm):
     """
     with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as place:
         report = Path(place) / "report.json"
-        result = boot(tree, f"{program} --json {report}", cpus=1, kvm=kvm,
-                      timeout=GUEST_SECONDS, name=f"memory-{side}",
+        result = boot(tree, f"{program} --tasks {TASKS} --json {report}",
+                      cpus=1, kvm=kvm, timeout=GUEST_SECONDS, name=f"memory-{side}",
                       share=Path(place))
         log = LOGS / f"memory-{side}.ktap"
         write_atomically(log, result.output)

@@ -10,7 +10,9 @@ that skips itself and is not on the list configs/repeat-skips is a failure; so
 is a program of which nothing passed, unless each of its cases is on that list.
 
 Results are kept for a kernel and its tests, so a second run goes on where
-the first stopped.  Ends with the line `N passed, N failed, N skipped`, where
+the first stopped; after a run with something wrong the row begins anew, as
+what counts is so many in a row.  --publish copies the results to
+results/repeat.json, and --published goes on from there.  Ends with the line `N passed, N failed, N skipped`, where
 one run of one program is one test.
 """
 
@@ -19,11 +21,12 @@ import fnmatch
 import json
 import re
 import time
+from collections import Counter
 
 from apply import apply_series
 from base import get_base
 from check import check_splat
-from common import (BUILD, CONFIGS, LOGS, RESULTS, Fail, build_lock,
+from common import (BUILD, CONFIGS, LOGS, RESULTS, ROOT, Fail, build_lock,
                     duration, run_main, say, shown_path, stage,
                     write_atomically)
 from gates import build_image, command_of, test_sources
@@ -35,9 +38,13 @@ from objects import PLACE, build_programs, gate_tree
 from tinyguest import boot_tiny
 
 REPORT = RESULTS / "repeat.json"
+PUBLISHED = ROOT / "results/repeat.json"
 SKIPS = CONFIGS / "repeat-skips"
 TIMES = 10
-SECONDS = 1800
+SECONDS = 3600
+# A kernel with KASAN and lockdep takes half a millisecond for a signal, and a
+# case with 65536 of them has 30 seconds otherwise.
+SLOW = "env KSFT_MACHINE_SLOW=yes"
 # The user that is not root, in a folder that it may read.
 NOBODY = "setpriv --reuid 65534 --regid 65534 --clear-groups --"
 
@@ -78,6 +85,11 @@ REFUSED = (("ioperm_??", "ioperm_refused.*"), ("iopl_??", "iopl_refused.*"),
            ("ioperm_boundaries_*", "unprivileged.*"),
            ("ioperm_security_*", "global.unprivileged_gets_nothing"),
            ("ioperm_security_*", "global.eflags_*"))
+# Without the system calls it still has to be seen that nobody has a port.
+NOBODY_HAS = (("ioperm_??", "ioperm_refused.nothing_at_first"),
+              ("iopl_??", "iopl_refused.nothing_at_first"),
+              ("ioperm_boundaries_*", "unprivileged.all_ports_denied"),
+              ("ioperm_security_*", "global.eflags_*"))
 ROWS = {
     "1cpu": Row("1 CPU", cpus=1, often=True),
     "2cpus": Row("2 CPUs", often=True),
@@ -85,10 +97,11 @@ ROWS = {
     # KASAN reports an address of the interrupt code early in a boot with
     # five page table levels, which QEMU's largest processor has.
     "debug": Row("KASAN, UBSAN, lockdep", "debug", append=("no5lvl",),
-                 often=True),
+                 often=True, wrap=SLOW),
     "i386": Row("32-bit kernel", "i386", often=True, bits=32,
                 append=("loglevel=5",)),
-    "noioperm": Row("without X86_IOPL_IOPERM", "noioperm"),
+    "noioperm": Row("without X86_IOPL_IOPERM", "noioperm",
+                    must=NOBODY_HAS),
     "nobody": Row("not root", wrap=NOBODY, must=REFUSED),
     "lockdown": Row("lockdown=integrity", append=("lockdown=integrity",),
                     must=(*REFUSED, ("ioperm_security_*",
@@ -164,11 +177,14 @@ def judge(row, program, text, status, skips):
 def not_passed(row, programs):
     """Return the patterns (list of str) that a Row's must holds and that no
     case of a run's programs, {program: {case: verdict}}, passed."""
-    return [f"{program}: {case}" for program, case in row.must
-            if not any(fnmatch.fnmatch(name, program)
-                       and fnmatch.fnmatch(one, case) and verdict == "pass"
-                       for name, cases in programs.items()
-                       for one, verdict in cases.items())]
+    missing = []
+    for program, case in row.must:
+        # Of each, the 64-bit and the 32-bit one.
+        for name in fnmatch.filter(programs, program) or [program]:
+            if not any(fnmatch.fnmatch(one, case) and verdict == "pass"
+                       for one, verdict in programs.get(name, {}).items()):
+                missing.append(f"{name}: {case}")
+    return missing
 
 
 def split_output(text):
@@ -216,8 +232,8 @@ def boot_row(row, programs, job):
 def run_row(name, row, programs, number, skips):
     """Boot a guest and run the programs; returns a run (dict).
 
-    {"programs": {program: {case: verdict}}, "took": {program: seconds},
-    "wrong": {what: why}, "seconds": float}.
+    {"programs": {program: {verdict: cases (int)}}, "took": {program:
+    seconds}, "wrong": {what: why}, "seconds": float}.
     """
     job = f"repeat-{name}-{number}"
     run = {"programs": {}, "took": {}, "wrong": {}}
@@ -239,6 +255,8 @@ def run_row(name, row, programs, number, skips):
         if why:
             run["wrong"][path.name] = f"{why}; see {shown_path(log)}"
     missing = not_passed(row, run["programs"])
+    run["programs"] = {program: dict(Counter(cases.values()))
+                       for program, cases in run["programs"].items()}
     if missing:
         run["wrong"]["what must pass"] = ", ".join(missing)
     try:
@@ -250,9 +268,9 @@ def run_row(name, row, programs, number, skips):
 
 def count(run):
     """Return (cases passed, cases skipped) of a run, two ints."""
-    verdicts = [verdict for cases in run["programs"].values()
-                for verdict in cases.values()]
-    return verdicts.count("pass"), verdicts.count("skip")
+    counts = run["programs"].values()
+    return (sum(cases.get("pass", 0) for cases in counts),
+            sum(cases.get("skip", 0) for cases in counts))
 
 
 def longest(runs):
@@ -263,17 +281,50 @@ def longest(runs):
     return "{1} {0} s".format(*max(took)) if took else "-"
 
 
-def load(key):
-    """Return the runs known for this key: {row's words: [run, ...]}."""
+def load(key, published=False):
+    """Return the runs known for this key: {row's words: [run, ...]}.
+
+    published: of each row, those of results/repeat.json if they are more.
+    """
+    runs = {}
+    for path in (REPORT, PUBLISHED) if published else (REPORT,):
+        try:
+            known = json.loads(path.read_text())
+            if known["key"] == key:
+                for row, mine in known["runs"].items():
+                    runs[row] = max(runs.get(row, []), mine, key=len)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return runs
+
+
+def save(key, commit, runs):
+    """Write the report."""
+    write_atomically(REPORT, json.dumps(
+        {"key": key, "commit": commit, "runs": runs}, indent=1) + "\n")
+
+
+def publish():
+    """Copy what is known to results/repeat.json, to be committed."""
     try:
         known = json.loads(REPORT.read_text())
     except (OSError, ValueError):
-        return {}
-    return known["runs"] if known.get("key") == key else {}
+        raise Fail(f"there is no {shown_path(REPORT)} to publish") from None
+    write_atomically(PUBLISHED, json.dumps(known) + "\n")
+    say(f"written: {shown_path(PUBLISHED)}")
 
 
-def repeat(names, times, afresh):
-    """Run rows (names) and print a table; returns the exit status (int)."""
+def in_a_row(runs):
+    """Return the runs (list) after the last one with something wrong."""
+    bad = [number for number, run in enumerate(runs, 1) if run["wrong"]]
+    return runs[max(bad, default=0):]
+
+
+def repeat(names, times, afresh, published=False):
+    """Run rows (names) and print a table; returns the exit status (int).
+
+    afresh: forget what is known; published: see load().
+    """
     get_base()
     commit = apply_series()
     skips = read_skips(SKIPS.read_text())
@@ -285,13 +336,13 @@ def repeat(names, times, afresh):
                                    PLACE / "programs/repeat-static", "gcc",
                                    ("-static",), "_32")
     key = digest(source_key(commit), test_key(commit), compiler())
-    runs = {} if afresh else load(key)
+    runs = {} if afresh else load(key, published)
+    save(key, commit, runs)
     lines, passed, failed, skipped = [], 0, 0, 0
     for name in names:
         row = ROWS[name]
         mine = runs.setdefault(json.dumps(row.words()), [])
-        # What failed is tried again; what passed is known.
-        mine[:] = [run for run in mine if not run["wrong"]]
+        mine[:] = in_a_row(mine)
         wanted = times if row.often else 1
         while len(mine) < wanted:
             number = len(mine) + 1
@@ -300,9 +351,7 @@ def repeat(names, times, afresh):
                        f"{len(fitting)} programs"):
                 run = run_row(name, row, fitting, number, skips)
             mine.append(run)
-            write_atomically(REPORT, json.dumps(
-                {"key": key, "commit": commit, "runs": runs}, indent=1)
-                + "\n")
+            save(key, commit, runs)
             for what, why in run["wrong"].items():
                 say(f"    FAIL  {row.title}: {what}: {why}")
         for run in mine[:wanted]:
@@ -310,7 +359,7 @@ def repeat(names, times, afresh):
             for program, cases in run["programs"].items():
                 if program in run["wrong"]:
                     continue
-                if "pass" in cases.values():
+                if cases.get("pass"):
                     passed += 1
                 else:
                     skipped += 1
@@ -347,14 +396,22 @@ def main():
                              + f" (default: {TIMES})")
     parser.add_argument("--afresh", action="store_true",
                         help="forget the runs that are known")
+    parser.add_argument("--published", action="store_true",
+                        help="count the runs of results/repeat.json, which "
+                        "were made of the same kernel and tests")
+    parser.add_argument("--publish", action="store_true",
+                        help="only copy what is known to results/repeat.json")
     options = parser.parse_args()
+    if options.publish:
+        publish()
+        return 0
     if options.times < 1:
         raise Fail(f"--times {options.times}: at least one run is needed")
     LOGS.mkdir(parents=True, exist_ok=True)
     BUILD.mkdir(parents=True, exist_ok=True)
     with build_lock():
         return repeat(options.only or list(ROWS), options.times,
-                      options.afresh)
+                      options.afresh, options.published)
 
 
 if __name__ == "__main__":

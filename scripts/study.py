@@ -4,10 +4,11 @@
 
 Columns are kernels: base, series, two with the behaviour of 2004 put back
 (history/), base and series configured as a server and for soft real time,
-and the base with a scheduler of tools/sched_ext.  A cell is one benchmark on one kernel, once.  Each finished cell is a
-file in build/results/study; the same command goes on with what is missing,
-and measures again what was measured of another kernel or program.  'make
-report' turns the files into a page.
+and the base with a scheduler of tools/sched_ext.  A cell is one benchmark on
+one kernel, once.  Each finished cell is a file in build/results/study; the
+same command goes on with what is missing, and measures again what was
+measured of another kernel or program.  'make report' turns the files into a
+page.
 """
 
 import argparse
@@ -32,8 +33,10 @@ from common import (BUILD, GIT_IDENTITY, LOGS, RESULTS, ROOT, Fail,
                     stage, tail, write_atomically)
 from guest import boot, choose_kvm
 from kernel import KERNELS, build_kernel, checkout, describe
+from mutants import source_key
 
 STUDY = RESULTS / "study"
+PUBLISHED = ROOT / "results/study"
 HISTORY = ROOT / "history"
 HISTORY_PATCHES = {"history_8k": "2.6.8.1-copy-8k.patch",
                    "history_prefix": "2.6.9-copy-prefix.patch"}
@@ -72,6 +75,7 @@ PLAN = (
 )
 # Seconds to build a kernel from nothing, and when it is there.
 BUILD_SECONDS = {False: 360, True: 15}
+
 
 def kernel_of(column):
     """Return the kernel (str, a key of KERNELS) that a column measures."""
@@ -277,7 +281,7 @@ def cell_key(cell, accel):
     """Return what a cell measures (str): of another it is done again."""
     digest = hashlib.sha256()
     branch, fragments = KERNELS[kernel_of(cell.column)]
-    digest.update(git("rev-parse", f"{branch}^{{tree}}", cwd=REPO).encode())
+    digest.update(source_key(branch).encode())
     for path in fragments:
         digest.update(path.read_bytes())
     if cell.benchmark == "hackbench":
@@ -367,14 +371,35 @@ def announce(cells, rest, missing):
     known = sum((cell.kind, None) in seconds for cell in rest)
     say(f"==> {len(rest)} of {len(cells)} cells to measure: about "
         f"{duration(work + builds)}, of it {duration(builds)} for "
-        f"{len(set(map(kernel_of, columns)))} kernels ({known} cells estimated from finished "
-        "ones); it can be interrupted at any time, the same command goes on")
+        f"{len(set(map(kernel_of, columns)))} kernels ({known} cells "
+        "estimated from finished ones); it can be interrupted at any time, "
+        "the same command goes on")
 
 
-def run(cells):
+def adopt(keys):
+    """Copy cells of results/study that are not in build/results/study.
+
+    keys: {name of a cell: its cell_key()}.  Only those that were measured of
+    the same kernel source, program and options are taken; how many, is
+    printed.
+    """
+    taken = 0
+    for name, key in keys.items():
+        path = PUBLISHED / f"{name}.json"
+        here = done_cell(STUDY / path.name) or {}
+        if here.get("key") != key and \
+                (done_cell(path) or {}).get("key") == key:
+            STUDY.mkdir(parents=True, exist_ok=True)
+            write_atomically(STUDY / path.name, path.read_text())
+            taken += 1
+    say(f"    {taken} cells taken from {shown_path(PUBLISHED)}")
+
+
+def run(cells, published=False):
     """Measure the cells that are not finished.
 
-    One that fails does not stop the others; in the end it raises Fail.
+    published: take over what adopt() finds.  A cell that fails does not stop
+    the others; in the end it raises Fail.
     """
     prepare({cell.column for cell in cells})
     missing = missing_programs(cells)
@@ -386,6 +411,8 @@ def run(cells):
         and choose_kvm(build_kernel("base"))
     accel = "kvm" if kvm else "tcg"
     keys = {cell.name: cell_key(cell, accel) for cell in cells}
+    if published:
+        adopt(keys)
     rest = [cell for cell in cells
             if (done_cell(cell.path) or {}).get("key") != keys[cell.name]]
     announce(cells, rest, missing)
@@ -426,6 +453,10 @@ def main():
                         metavar="NAME", help="cells with these words in their "
                         "names, such as pi_ping or ioperm_latency.history_8k "
                         "(may be repeated)")
+    parser.add_argument("--published", action="store_true",
+                        help="take the cells of results/study that were "
+                        "measured of the same kernels and programs, on "
+                        "whatever machine, as finished")
     parser.add_argument("--list", action="store_true",
                         help="print the cells and how long they take; measure "
                         "nothing")
@@ -437,7 +468,7 @@ def main():
         show_plan(cells)
         return
     with build_lock():
-        run(cells)
+        run(cells, options.published)
 
 
 if __name__ == "__main__":

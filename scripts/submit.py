@@ -4,11 +4,14 @@
 
 KSRC= is a git clone of the kernel that you work in.  The series, or one of
 its sets (the fixes alone, or one for each maintainer), becomes a b4 branch
-there (b4/NAME), authored and signed off by
-the identity that you give, with a cover letter and with To and Cc from
-get_maintainer.pl.  The mails are written to build/submit/ for review.  Your
-checkout, index and configuration stay as they are; the branch is the only
-thing that is added, at the very end.
+there (b4/NAME), authored and signed off by the identity that you give, with
+a cover letter and with To and Cc from get_maintainer.pl.  The mails are
+written to build/submit/ for review.
+
+What 'make check' runs and has not passed yet on these very patches is run
+first, which takes up to an hour; GATES=all runs 'make check-all', hours, and
+GATES=no neither.  Your checkout, index and configuration stay as they are;
+the branch is the only thing that is added, at the very end.
 """
 
 import argparse
@@ -29,11 +32,12 @@ from pathlib import Path
 
 from apply import touched_files, why_not
 from base import accept, version_of
-from check import check_names, check_tags, codespell_dictionary
+from check import USUAL, check_names, check_tags, codespell_dictionary
 from common import (BUILD, GIT_IDENTITY, LOGS, PATCHES, ROOT, Fail,
-                    build_lock, git, run_git, run_logged, run_main, say, series_patches,
-                    shown_path, stage, write_atomically)
+                    build_lock, gated, git, run_git, run_logged, run_main, say,
+                    series_patches, shown_path, stage, write_atomically)
 from export import FIXES, heading
+from gates import ALL_GATES
 from kernel import make_environment
 
 PLACE = BUILD / "submit"
@@ -62,6 +66,17 @@ TOP_FILES = ("/scripts/", "/MAINTAINERS", "/COPYING", "/CREDITS", "/Kbuild",
              "/Documentation/devicetree/bindings/vendor-prefixes.yaml")
 UNFINISHED = ("rebase-merge", "rebase-apply", "MERGE_HEAD",
               "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
+# What GATES= asks for: groups of scripts/check.py and scripts/gates.py, whose
+# matrix is the wider one.
+GATE_SETS = {
+    "check": (("check", USUAL),),
+    "all": (("check", (*(name for name in USUAL if name != "matrix"),
+                       "debug")),
+            ("gates", ALL_GATES)),
+    "no": (),
+}
+TARGETS = {"check": "make check", "all": "make check-all"}
+STABLE = "stable@vger.kernel.org"
 # Of the branches in a user's clone, those that this program made.
 MADE = PLACE / "made.json"
 
@@ -165,14 +180,25 @@ def chosen(kind):
 
 
 def authored(text, name, address):
-    """Return a patch mail (str) with another author in its From: header."""
+    """Return a patch mail (str) of another author, who signs it off.
+
+    The Signed-off-by goes behind Assisted-by and before Cc, which is the
+    order of the tip tree (maintainer-tip.rst).  Raises Fail when there is no
+    From: header or no Assisted-by.
+    """
     author = email.utils.formataddr((name, address), "utf-8")
     text, count = re.subn(r"^From: .*\n(?:[ \t].*\n)*",
                           lambda _: f"From: {author}\n", text, count=1,
                           flags=re.M)
     if not count:
         raise Fail("a patch has no From: header")
-    return text
+    message, cut, diff = text.partition("\n---\n")
+    before, assisted, after = message.rpartition("\nAssisted-by: ")
+    if not assisted:
+        raise Fail("a patch has no Assisted-by: tag")
+    rest, line, more = after.partition("\n")
+    return (f"{before}{assisted}{rest}\nSigned-off-by: {name} <{address}>"
+            f"{line}{more}{cut}{diff}")
 
 
 def borrow_objects(tree, lenders):
@@ -203,6 +229,8 @@ class Workshop:
         self.name, self.address = identity
         keys = {"user.name": self.name, "user.email": self.address,
                 "commit.gpgSign": "false", "b4.send-no-patatt-sign": "yes",
+                # maintainer-tip.rst: the tag, but not the mail.
+                "b4.email-exclude": STABLE,
                 # Nothing here sends, and if it did, it could not.
                 "sendemail.smtpServer": "/bin/false",
                 "b4.send-endpoint-web": "none"}
@@ -257,8 +285,8 @@ class Workshop:
             mail = self.tree.parent / "mail"
             mail.write_text(authored(text, self.name, self.address),
                             errors="surrogateescape")
-            done = run_git("am", "-q", "--no-3way", "--keep-cr", "--signoff",
-                           mail, cwd=self.tree, env=self.env)
+            done = run_git("am", "-q", "--no-3way", "--keep-cr", mail,
+                           cwd=self.tree, env=self.env)
             if done.returncode:
                 words = (done.stderr + done.stdout).decode(errors="replace")
                 raise Fail(why_not(words, name) + "; 'make rebase' shows "
@@ -329,6 +357,9 @@ def check_mails(mails, identity, patches):
         if "linux-kernel@vger.kernel.org" not in \
                 header(mail, "To") + header(mail, "Cc"):
             raise Fail(f"'{subject}' does not go to the kernel's list")
+        if STABLE in header(mail, "To") + header(mail, "Cc"):
+            raise Fail(f"'{subject}' goes to {STABLE}, which has a Cc: tag "
+                       "for the patch and no mail")
         if number and header(mail, "In-Reply-To") != first:
             raise Fail(f"'{subject}' does not answer the cover letter")
         body = mail.get_payload(decode=True).decode(errors="replace")
@@ -349,7 +380,8 @@ def check_cover(mail, text):
     """The mail (Message) says what the cover letter (str) says, in its order.
 
     b4 takes a line that begins like `Word: ` for a trailer and moves it to
-    the end; git takes one with '#' for a comment.  Raises Fail with the first words that are not where they were.
+    the end; git takes one with '#' for a comment.  Raises Fail with the
+    first words that are not where they were.
     """
     body = " ".join(mail.get_payload(decode=True)
                     .decode(errors="replace").split())
@@ -363,13 +395,12 @@ def check_cover(mail, text):
                "'#', or with a word and a colon?")
 
 
-def check_applies(work, place):
-    """The written mails give the branch's files again with git am."""
+def check_applies(work, apply):
+    """What apply() does to the base gives the branch's files again."""
     want = work.git("rev-parse", "HEAD^{tree}")
     work.git("checkout", "-q", "--detach", work.base)
     try:
-        for path in sorted(place.glob("*.eml"))[1:]:
-            work.git("am", "-q", "--no-3way", "--keep-cr", path)
+        apply()
         if work.git("rev-parse", "HEAD^{tree}") != want:
             raise Fail("the mails do not give what the branch has")
     finally:
@@ -389,10 +420,55 @@ def write_mailbox(place):
     return box
 
 
-def write_guide(place, branch, kind, recipients, gates):
+def owed(wish):
+    """Return {"check" or "gates": [group, ...]} that GATES=wish asks for and
+    that these patches have not passed."""
+    known = set(gated())
+    if "gates: matrix" in known:
+        known.add("check: matrix")
+    return {job: rest for job, groups in GATE_SETS[wish]
+            if (rest := [name for name in groups
+                         if f"{job}: {name}" not in known])}
+
+
+def pass_gates(wish):
+    """Run what GATES=wish asks for and has not been passed.
+
+    Returns what to say of it (list of str).  Raises Fail when one fails.
+    """
+    rest = owed(wish)
+    for job, groups in rest.items():
+        say(f"==> not passed yet on these patches, so it runs now (GATES=no "
+            f"leaves it out): {', '.join(groups)}")
+        subprocess.run([ROOT / "scripts/deps", "--with", "gates"],
+                       check=False)
+        subprocess.run([sys.executable, ROOT / f"scripts/{job}.py",
+                        *(word for name in groups
+                          for word in ("--only", name))], check=False)
+        left = owed(wish).get(job)
+        if left:
+            raise Fail(f"these do not pass: {', '.join(left)}; mend that "
+                       "first, see above. Nothing was made")
+    known = gated()
+    rows = [known.get(f"{job}: {name}") or known[f"gates: {name}"]
+            for job, groups in GATE_SETS[wish] for name in groups]
+    if not rows:
+        return []
+    return [f"{TARGETS[wish]}, on these patches: "
+            f"{sum(row['passed'] for row in rows)} passed, 0 failed, "
+            f"{sum(row['skipped'] for row in rows)} skipped "
+            f"({max(row['date'] for row in rows)})"]
+
+
+def write_guide(place, branch, kind, recipients, gates, wish):
     """Write REVIEW.txt: what was done, what a person still has to do."""
     people = "\n".join(f"  {row}" for row in recipients)
     checked = "\n".join(f"  {row}" for row in gates)
+    unchecked = {"all": "", "check": "Not asked for here: 'make check-all'.\n",
+                 "no": """\
+Not checked here: whether it builds, boots and passes its tests.  That is
+'make check' in this repository, and 'make check-all'.
+"""}[wish]
     extra = {"fixes": """\
 The first three let a task use, or a handler permit, I/O ports which the task
 was not given.  Read submit/SECURITY-FIX.md before you send them anywhere.
@@ -419,9 +495,7 @@ not send.
 
 Checked:
 {checked}
-Not checked here: whether it builds, boots and passes its tests.  That is
-'make check' in this repository, and 'make check-all'.
-
+{unchecked}
 To and Cc of the series:
 {people}
 
@@ -429,13 +503,19 @@ To go on:
   1. Read the mails.
   2. git checkout {branch}; change what has to be changed with git rebase -i,
      the cover letter with 'b4 prep --edit-cover'.
-  3. b4 send --reflect sends it to yourself, b4 send to the others.  Both ask
+  3. git config b4.email-exclude {STABLE}: maintainer-tip.rst asks
+     for the tag Cc: stable, but for no mail to that list.
+  4. b4 send --reflect sends it to yourself, b4 send to the others.  Both ask
      before they send.
 """)
 
 
-def prepare(options, identity, place):
-    """Do it all below place (Path); returns the tip (str) of the branch."""
+def prepare(options, identity, place, passed):
+    """Do it all below place (Path).
+
+    passed: what pass_gates() said.  Returns (branch, [patch, ...],
+    [recipient, ...]), all str.
+    """
     name, cover, _ = SETS[options.set]
     branch = f"b4/{options.branch or name}"
     cover = ROOT / "submit" / cover
@@ -444,7 +524,7 @@ def prepare(options, identity, place):
     top, base = check_clone(options.ksrc, options.base, options.force)
     replace = check_branch(top, branch)
     names = chosen(options.set)
-    gates = []
+    gates = list(passed)
 
     def gate(title, function, *arguments):
         function(*arguments)
@@ -481,13 +561,21 @@ def prepare(options, identity, place):
                  f"{len(mails)} mails", check_mails, mails, identity, names)
             gate("the cover letter is as it was written", check_cover,
                  mails[0], cover.read_text())
+            box = write_mailbox(partial)
+
+            def git_am():
+                for path in sorted(partial.glob("*.eml"))[1:]:
+                    work.git("am", "-q", "--no-3way", "--keep-cr", path)
+
             gate("the mails give the branch again with git am",
-                 check_applies, work, partial)
-            write_mailbox(partial)
+                 check_applies, work, git_am)
+            gate("so does series.mbox with b4 shazam", check_applies, work,
+                 lambda: work.b4("shazam", "-m", str(box)))
             recipients = [f"{field}: {address}" for field in ("To", "Cc")
                           for address in re.split(
                               r",\s+", header(mails[0], field)) if address]
-            write_guide(partial, branch, options.set, recipients, gates)
+            write_guide(partial, branch, options.set, recipients, gates,
+                        options.gates)
         install(work, branch, replace, partial, place)
     return branch, names, recipients
 
@@ -538,6 +626,11 @@ def main():
     parser.add_argument("--force", action="store_true",
                         default=os.environ.get("FORCE") == "1",
                         help="take a kernel of another version")
+    parser.add_argument("--gates", metavar="WHICH", default=os.environ.get(
+                        "GATES") or "check", help="check, all or no: whether "
+                        "these patches must have passed 'make check' or "
+                        "'make check-all', or neither; what they have not is "
+                        "run (default: $GATES, or check)")
     options = parser.parse_args()
     identity = (options.name, options.email)
     check_identity(*identity)
@@ -546,10 +639,19 @@ def main():
     if options.branch and not re.fullmatch(r"[a-z0-9][a-z0-9-]*",
                                            options.branch):
         raise Fail(f"BRANCH={options.branch}: use a-z, 0-9 and '-'")
+    if options.gates not in GATE_SETS:
+        raise Fail(f"GATES={options.gates}: there are "
+                   f"{', '.join(GATE_SETS)}")
     place = PLACE / options.set
+    if owed(options.gates):
+        # Before an hour of work, what would stop it at the end.
+        top, _ = check_clone(options.ksrc, options.base, options.force)
+        check_branch(top, f"b4/{options.branch or SETS[options.set][0]}")
+    passed = pass_gates(options.gates)
     with build_lock():
         PLACE.mkdir(exist_ok=True)
-        branch, names, recipients = prepare(options, identity, place)
+        branch, names, recipients = prepare(options, identity, place,
+                                            passed)
     say(f"{len(names)} patches by {options.name} <{options.email}> are on "
         f"{branch} of your clone, "
         f"{len(names) + 1} mails to {len(recipients)} addresses in "

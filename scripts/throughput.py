@@ -16,8 +16,8 @@ from pathlib import Path
 
 import bench
 from check import check_splat
-from common import (BUILD, LOGS, RESULTS, Fail, build_lock, need_tool, run_main,
-                    say, shown_path, stage, write_atomically)
+from common import (BUILD, LOGS, RESULTS, Fail, build_lock, need_tool,
+                    run_main, say, shown_path, stage, write_atomically)
 from guest import boot, choose_kvm
 from kernel import SIDES, build_sides, describe
 

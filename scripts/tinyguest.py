@@ -20,8 +20,8 @@ from pathlib import Path
 from common import (BUILD, LOGS, ROOT, Fail, build_lock, need_tool,
                     run_logged, run_main, shown_path, tail)
 
-# Of itself qemu-system-i386 has an Athlon, which the kernel warns of when there
-# are several.
+# Of itself qemu-system-i386 has an Athlon, which the kernel warns of when
+# there are several.
 EMULATED = ("-accel", "tcg", "-cpu", "max,family=15,model=107")
 HARDWARE = ("-accel", "kvm", "-cpu", "host")
 # One instruction is one ns, idle time is skipped, the date is always the same

@@ -52,8 +52,9 @@ def build_test(tree):
     program = output / TEST
     program.unlink(missing_ok=True)
     run_logged(["make", "-C", str(tree / FOLDER), f"OUTPUT={output}",
-                "USERLDFLAGS=-static", str(program)], LOGS / f"build-{TEST}.log",
-               env=make_environment(), what=f"building {TEST}")
+                "USERLDFLAGS=-static", str(program)],
+               LOGS / f"build-{TEST}.log", env=make_environment(),
+               what=f"building {TEST}")
     if not program.exists():
         raise Fail(f"building {TEST} made no {shown_path(program)}")
     return program

@@ -65,7 +65,7 @@ PARTS = {
                      "--cpu 0 --seconds 0.02 --rounds 500 --storm 0.1 "
                      "|| exit 1; done",
     # While it starts, stress-ng 0.15 reads about each CPU in /sys. When that
-    # fails, for a CPU that goes offline, it zeroes buffer[-errno] on its stack.
+    # fails, as a CPU goes offline, it zeroes buffer[-errno] on its stack.
     "hotplug": "sleep {calm}; while [ $(date +%s) -lt $end ]; do "
                "echo 0 >/sys/devices/system/cpu/cpu1/online || exit 1; "
                "sleep 1; echo 1 >/sys/devices/system/cpu/cpu1/online || "

@@ -526,8 +526,11 @@ class Groups(Case):
 class Bisection(Case):
     """group_bisect(): what passed is known, what failed is tried again."""
 
-    def run_it(self, failing=()):
-        """Run it over three prefixes; returns the tally and what ran."""
+    def run_it(self, failing=(), also=()):
+        """Run it over three prefixes; returns the tally and what ran.
+
+        also: published results (list of Path).
+        """
         ran, tally = [], check.Tally()
 
         def prefix(noted, title, commit, subject, known):
@@ -542,7 +545,9 @@ class Bisection(Case):
                 build_image=lambda *_, **__: (None, Counter()),
                 prefixes=lambda: [(name, name, []) for name in "abc"],
                 bisect_key=lambda number, name: f"{number}{name}",
-                RESULTS=self.temp, BISECTED=self.temp / "bisect.json"):
+                RESULTS=self.temp, BISECTED=self.temp / "bisect.json",
+                PUBLISHED=self.temp / "published.json",
+                KNOWN_PREFIXES=[self.temp / "bisect.json", *also]):
             quiet(gates.group_bisect, tally)
         return tally, ran
 
@@ -555,6 +560,20 @@ class Bisection(Case):
         self.assertEqual((tally.passed, tally.failed, tally.skipped),
                          (3, 0, 3))
         self.assertEqual(ran, ["b"])
+
+    def test_published_prefixes_count_when_they_are_asked_for(self):
+        place = self.temp / "published.json"
+        self.run_it(failing=("b",))
+        with mock.patch.multiple(gates, PUBLISHED=place,
+                                 BISECTED=self.temp / "bisect.json"):
+            quiet(gates.publish)
+            (self.temp / "bisect.json").unlink()
+            self.assertRaises(Fail, gates.publish)
+        tally, ran = self.run_it(also=(place,))
+        self.assertEqual(ran, ["b"])
+        self.assertEqual((tally.passed, tally.failed), (3, 0))
+        (self.temp / "bisect.json").unlink()
+        self.assertEqual(self.run_it()[1], ["a", "b", "c"])
 
     def test_another_tree_is_another_key(self):
         with mock.patch.object(gates, "git", lambda *words, **_: words[1]):

@@ -71,7 +71,15 @@ class NotPassed(unittest.TestCase):
         self.assertEqual(repeat.not_passed(
             row, {"iopl_64": {"refused.a": "skip"},
                   "ioperm_64": {"refused.a": "pass"}}),
-            ["iopl_??: refused.*"])
+            ["iopl_64: refused.*"])
+        self.assertEqual(repeat.not_passed(row, {}), ["iopl_??: refused.*"])
+
+    def test_each_width_must_pass(self):
+        row = repeat.Row("row", must=(("iopl_??", "refused.*"),))
+        self.assertEqual(repeat.not_passed(
+            row, {"iopl_32": {"refused.a": "skip"},
+                  "iopl_64": {"refused.a": "pass"}}),
+            ["iopl_32: refused.*"])
 
 
 class Judge(unittest.TestCase):
@@ -153,6 +161,7 @@ class Again(Case):
         self.bad = set()
         for name, value in {
                 "REPORT": self.report, "LOGS": self.temp,
+                "PUBLISHED": self.temp / "published.json",
                 "get_base": lambda: None, "apply_series": lambda: "1234",
                 "gate_tree": lambda name: self.temp,
                 "test_sources": lambda tree: [],
@@ -174,10 +183,11 @@ class Again(Case):
         return Result(0, f"@@ begin ioperm_64\n1..1\n{verdict} 1 a\n"
                          "@@ end ioperm_64 0 3\n", self.temp / "console")
 
-    def run_rows(self, times=2, afresh=False):
+    def run_rows(self, times=2, *how, **more):
         self.booted.clear()
         with mock.patch("builtins.print"):
-            return repeat.repeat(["1cpu", "2cpus"], times, afresh)
+            return repeat.repeat(["1cpu", "2cpus"], times,
+                                 *(how or (False,)), **more)
 
     def test_known_runs_are_not_run_again(self):
         self.assertEqual(self.run_rows(), 0)
@@ -187,13 +197,30 @@ class Again(Case):
         self.assertEqual(self.run_rows(3, True), 0)
         self.assertEqual(len(self.booted), 6)
 
-    def test_a_failed_run_is(self):
+    def test_after_a_failed_run_the_row_begins_anew(self):
         self.bad = {"repeat-2cpus-2"}
-        self.assertEqual(self.run_rows(), 1)
-        self.assertEqual(len(self.booted), 4)
+        self.assertEqual(self.run_rows(3), 1)
+        self.assertEqual(len(self.booted), 6)
         self.bad = set()
+        # The third one was good, and is the first in a row.
+        self.assertEqual(self.run_rows(3), 0)
+        self.assertEqual(self.booted, ["repeat-2cpus-2", "repeat-2cpus-3"])
+
+    def test_published_runs_count_when_they_are_asked_for(self):
         self.assertEqual(self.run_rows(), 0)
-        self.assertEqual(self.booted, ["repeat-2cpus-2"])
+        with mock.patch("builtins.print"):
+            repeat.publish()
+            self.report.unlink()
+            self.assertRaises(Fail, repeat.publish)
+        self.run_rows(2, published=True)
+        self.assertEqual(self.booted, [])
+        self.report.unlink()
+        self.run_rows()
+        self.assertEqual(len(self.booted), 4)
+        # More of its own are not forgotten for fewer published ones.
+        self.run_rows(3)
+        self.run_rows(3, published=True)
+        self.assertEqual(self.booted, [])
 
     def test_a_kernel_that_cannot_use_the_hosts_files(self):
         runs = [("ioperm_32", Run(0, "1..1\nok 1 a\n", 3)),
@@ -204,7 +231,7 @@ class Again(Case):
                                   lambda name: (self.temp, None)):
             run = repeat.run_row("row", row, [self.temp / "ioperm_32",
                                               self.temp / "iopl_32"], 1, ())
-        self.assertEqual(run["programs"]["ioperm_32"], {"a": "pass"})
+        self.assertEqual(run["programs"]["ioperm_32"], {"pass": 1})
         self.assertEqual(run["took"]["ioperm_32"], 3)
         self.assertEqual(list(run["wrong"]), ["iopl_32"])
 

@@ -136,6 +136,25 @@ class Cells(Case):
         self.run_study(measured)
         self.assertEqual(ran, ["base", "series", "base"])
 
+    def test_published_cells_are_taken_when_they_are_of_the_same(self):
+        name = self.cell.name
+        cell = json.dumps({"cell": name, "key": "k",
+                           "result": {"cases": [{}]}})
+        write(self.temp / "published", {f"{name}.json": cell})
+        path = self.temp / f"{name}.json"
+        with mock.patch.object(study, "PUBLISHED", self.temp / "published"), \
+                redirect_stdout(io.StringIO()) as out:
+            study.adopt({name: "of another kernel"})
+            self.assertFalse(path.exists())
+            study.adopt({name: "k", "not measured": "k"})
+            self.assertEqual(path.read_text(), cell)
+            # What was measured here stays.
+            self.finish(seconds=1)
+            study.adopt({name: "k"})
+        self.assertEqual(json.loads(path.read_text())["seconds"], 1)
+        self.assertEqual([int(word) for word in out.getvalue().split()
+                          if word.isdigit()], [0, 1, 0])
+
     def test_an_interruption_keeps_what_is_finished(self):
         def measured(cell, tree, program, loader, kvm):
             if cell.column == "series":

@@ -5,17 +5,23 @@ import email
 import email.header
 import email.utils
 import functools
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
 import unittest
+from contextlib import redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 from helper import (FIX, SELFTEST, Case, commit, environment, git,
                     make_clone, snapshot, workshop, write)
 
+import check
+import common
+import gates
 import submit
 from common import Fail
 
@@ -44,8 +50,9 @@ def submitted():
     """Return {name: bytes} of two patches, the first one a fix."""
     clone = make_clone(workshop() / "submitted")
     for subject, body, files in (FIX, SELFTEST):
-        commit(clone, subject, body + ("\n" if "Fixes:" in body else "\n\n")
-               + TAG.strip(), files)
+        fix = "Fixes:" in body
+        commit(clone, subject, body + ("\n" if fix else "\n\n") + TAG.strip()
+               + ("\nCc: stable@vger.kernel.org" if fix else ""), files)
     names = git(clone, "format-patch", "--no-signature", "--no-numbered",
                 "-o", workshop() / "submitted-patches", "-2").split()
     return {Path(name).name: Path(name).read_bytes() for name in names}
@@ -73,6 +80,113 @@ class Sets(unittest.TestCase):
                                   if len(row) > 75], [])
 
 
+class Authored(unittest.TestCase):
+    """authored(): whose the patch is, in the order of the tip tree."""
+
+    TEXT = ("From: A Team\n <team@example.org>\nSubject: [PATCH] x\n\nWhy.\n\n"
+            "Fixes: 0123456789ab (\"y\")\nAssisted-by: LLM checkpatch\n{}---\n"
+            " a | 1 +\n\n+Assisted-by: in a text\n")
+
+    def test_order_of_the_tags(self):
+        for more in ("", "Cc: stable@vger.kernel.org\n"):
+            text = submit.authored(self.TEXT.format(more), "Jane Doe",
+                                   "jane@example.org")
+            self.assertIn("From: Jane Doe <jane@example.org>\nSubject", text)
+            self.assertIn("Assisted-by: LLM checkpatch\nSigned-off-by: Jane "
+                          f"Doe <jane@example.org>\n{more}---\n", text)
+            self.assertEqual(text.count("Signed-off-by"), 1)
+
+    def test_what_is_no_patch_of_ours_is_refused(self):
+        for words in ("From: A", "Assisted-by: LLM"):
+            with self.assertRaises(Fail):
+                submit.authored(self.TEXT.format("").replace(words, "x"),
+                                "Jane Doe", "jane@example.org")
+
+
+class Gates(Case):
+    """What these patches have passed is known, what they have not is run."""
+
+    def setUp(self):
+        super().setUp()
+        for module, names in (
+                (common, {"GATED": self.temp / "gates.json",
+                          "RESULTS": self.temp,
+                          "series_key": lambda: self.key}),
+                (check, {"series_key": lambda: self.key})):
+            patch = mock.patch.multiple(module, **names)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.key = "the series"
+
+    def passed(self, job, *groups):
+        """The series passed these groups of tests."""
+        for name in groups:
+            common.record_gate(f"{job}: {name}", self.key, 10, 1)
+
+    def run_gates(self, wish, passing):
+        """pass_gates() when the scripts pass or not; returns what it said
+        and the command lines (list of list of str)."""
+        ran = []
+
+        def script(command, **_):
+            command = [str(word) for word in command]
+            if command[0] == sys.executable:
+                ran.append([Path(command[1]).stem, *command[2:]])
+                if passing:
+                    self.passed(Path(command[1]).stem, *command[3::2])
+
+        with mock.patch("subprocess.run", script), \
+                redirect_stdout(io.StringIO()):
+            return submit.pass_gates(wish), ran
+
+    def test_only_what_was_not_passed_is_run(self):
+        self.passed("check", *(name for name in check.USUAL
+                               if name != "kernels"))
+        rows, ran = self.run_gates("check", True)
+        self.assertEqual(ran, [["check", "--only", "kernels"]])
+        self.assertIn(f"{10 * len(check.USUAL)} passed, 0 failed, "
+                      f"{len(check.USUAL)} skipped", rows[0])
+        self.assertEqual(self.run_gates("check", False), (rows, []))
+
+    def test_other_patches_have_passed_nothing(self):
+        self.passed("check", *check.USUAL)
+        self.assertEqual(submit.owed("check"), {})
+        self.key = "changed"
+        self.assertEqual(submit.owed("check"), {"check": list(check.USUAL)})
+
+    def test_all_is_what_check_all_runs(self):
+        rows, ran = self.run_gates("all", True)
+        self.assertEqual([words[0] for words in ran], ["check", "gates"])
+        self.assertEqual(ran[0][2::2], [name for name in (
+            *check.USUAL, "debug") if name != "matrix"])
+        self.assertEqual(ran[1][2::2], list(gates.ALL_GATES))
+        self.assertIn("make check-all", rows[0])
+        # Its matrix is the wider one.
+        self.assertEqual(self.run_gates("check", False)[1], [])
+
+    def test_a_failure_ends_it(self):
+        with self.assertRaisesRegex(Fail, "series, prefixes"):
+            self.run_gates("check", False)
+
+    def test_no_asks_for_none(self):
+        self.assertEqual(self.run_gates("no", False), ([], []))
+
+    def test_what_failed_or_was_a_part_is_not_kept(self):
+        def good(tally):
+            tally.ok("a test")
+
+        with redirect_stdout(io.StringIO()):
+            check.run_groups(check.Tally(), {"one": good}, "check")
+            check.run_groups(check.Tally(), {"part": good})
+            tally = check.Tally()
+            check.run_groups(tally, {
+                "bad": lambda tally: tally.fail("a test", "why"),
+                "after": good, "none": lambda tally: None}, "check")
+        self.assertEqual(list(common.gated()),
+                         ["check: one", "check: after"])
+        self.assertEqual(tally.failed, 2)
+
+
 @unittest.skipUnless(B4.exists(), f"there is no {B4}")
 class Submit(Case):
     """A user's clone, and a repository with two patches."""
@@ -93,7 +207,7 @@ class Submit(Case):
     def submit(self, *args, **env):
         """Run submit.py for a user, unless the test names another one."""
         more = {"KSRC": self.clone, "NAME": "Jane Doe",
-                "EMAIL": "jane@example.org"} | env
+                "EMAIL": "jane@example.org", "GATES": "no"} | env
         return self.run_script("submit.py", *args, **more)
 
     def mails(self, kind="all"):
@@ -147,6 +261,8 @@ class Written(Submit):
             self.assertIn("maintainer@example.org", mail["To"])
             self.assertIn("linux-kernel@vger.kernel.org", mail["Cc"])
             self.assertNotIn("tester@example.org", mail.as_string())
+            self.assertNotIn("stable@", mail["To"] + mail["Cc"])
+        self.assertIn("\nCc: stable@vger.kernel.org\n", fix.get_payload())
         for mail in (fix, test):
             self.assertEqual(re.findall("^Signed-off-by: .*$",
                                         mail.get_payload(), re.M),
@@ -166,6 +282,7 @@ class Written(Submit):
         self.assertNothingHalfDone()
 
     def test_there_is_no_such_set(self):
+        self.refuse("check, all, no", GATES="some")
         run = self.submit("--set", "none")
         self.assertNotEqual(run.status, 0)
         self.assertIn("there are all, fixes, x86, sched", run.err)
@@ -177,6 +294,9 @@ class Written(Submit):
         cover, fix = self.mails("fixes")
         self.assertEqual(cover["Subject"], "[PATCH] x86: Fixes")
         self.assertEqual(fix["Subject"], f"[PATCH] {FIX[0]}")
+        for words in ("b4 shazam", "Not checked here: whether it builds"):
+            self.assertIn(words, (self.build / "submit/fixes/REVIEW.txt")
+                          .read_text())
         self.assertIn("SECURITY-FIX", (self.build / "submit/fixes/REVIEW.txt")
                       .read_text())
 
@@ -344,7 +464,7 @@ class Refused(Submit):
         before = self.state()
         self.assertInterrupted(self.interrupt(
             "submit.py", KSRC=self.clone, NAME="Jane Doe",
-            EMAIL="jane@example.org"))
+            EMAIL="jane@example.org", GATES="no"))
         self.assertEqual(self.state(), before)
         self.assertNothingMade()
         os.remove(self.bin / "git")

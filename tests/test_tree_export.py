@@ -124,7 +124,7 @@ class Export(Tree):
 # Linux v7.3: apply in this order, from the top of the tree, with -p1.
 # Written by 'make export'.
 
-# Fixes: these stand alone and can go to stable
+# Fixes: these need none of the others
 0001-x86-ioperm-Close-the-window.patch
 
 # Tests and measurements

@@ -93,7 +93,7 @@
 
 /* Without --wakes a case also ends by time, but not below the minimum. */
 #define DEFAULT_WAKES		50000
-#define MIN_WAKES		500
+#define MIN_WAKES		100
 #define DEFAULT_CASE_NS		(3 * NSEC_PER_SEC)
 
 #define OBSERVER_UID		65534

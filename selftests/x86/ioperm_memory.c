@@ -41,7 +41,7 @@
 
 #include "ioport_helper.h"
 
-#define DEFAULT_TASKS	1000
+#define DEFAULT_TASKS	250
 #define MAX_TASKS	100000
 
 /* The counters are steady when they are the same so many times in a row */
@@ -445,14 +445,12 @@ static void usage(int code)
 {
 	printf("Usage: ioperm_memory [OPTION]...\n"
 	       "Measure how much memory the kernel takes for I/O permissions.\n\n"
-	       "  --tasks N    how many tasks have them, 1 to %d (default %d,\n"
-	       "               with KSFT_MACHINE_SLOW=yes in the environment %d)\n"
+	       "  --tasks N    how many tasks have them, 1 to %d (default %d)\n"
 	       "  --json FILE  write the results to FILE as well\n"
 	       "  --help       print this and exit\n\n"
 	       "Exit status: %d measured, perhaps with some cases skipped; %d a case\n"
 	       "failed or a wrong option; %d all cases were skipped.\n",
-	       MAX_TASKS, DEFAULT_TASKS, DEFAULT_TASKS / 4, KSFT_PASS, KSFT_FAIL,
-	       KSFT_SKIP);
+	       MAX_TASKS, DEFAULT_TASKS, KSFT_PASS, KSFT_FAIL, KSFT_SKIP);
 	exit(code);
 }
 
@@ -467,9 +465,6 @@ static void parse_options(int argc, char **argv)
 	unsigned long value;
 	char *end;
 	int opt;
-
-	if (ioport_slowness() > 1)
-		nr_tasks /= 4;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (opt) {
