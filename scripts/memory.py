@@ -39,8 +39,8 @@ def measure(tree, program, side, kvm):
     with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as place:
         report = Path(place) / "report.json"
         result = boot(tree, f"{program} --tasks {TASKS} --json {report}",
-                      cpus=1, kvm=kvm, timeout=GUEST_SECONDS, name=f"memory-{side}",
-                      share=Path(place))
+                      cpus=1, kvm=kvm, timeout=GUEST_SECONDS,
+                      name=f"memory-{side}", share=Path(place))
         log = LOGS / f"memory-{side}.ktap"
         write_atomically(log, result.output)
         try:

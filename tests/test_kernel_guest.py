@@ -63,8 +63,10 @@ esac
 for last; do :; done
 exec "$last"
 """
-# What stands for ioperm_latency.
+# What stands for ioperm_latency and ioperm_memory.
 PROGRAM = """#!/bin/sh
+echo "${0##*/} $*" >>"$STUB_TEMP/programs"
+[ "$1" != --tasks ] || shift 2
 [ "$1" = --json ] || exit 2
 [ -z "$STUB_TEST" ] || { echo "not ok 1 none"; exit 1; }
 cat >"$2" <<END
@@ -403,6 +405,9 @@ class Bench(Stubbed):
         report = json.loads(run.out.splitlines()[-1])
         for side in ("base", "series"):
             self.assertIn("cases", report["sides"][side]["ioperm_memory"])
+        # Fewer are the program's default, and too few for a figure.
+        for line in self.lines("programs")[2:]:
+            self.assertRegex(line, "^ioperm_memory_64 --tasks 1000 --json ")
 
     def test_a_kernel_that_never_boots(self):
         run = self.bench(seconds=2, STUB_GUEST="hang")
