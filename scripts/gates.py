@@ -10,6 +10,7 @@ failed, N skipped`.
 import argparse
 import contextlib
 import fnmatch
+import hashlib
 import json
 import os
 import re
@@ -881,6 +882,11 @@ class Noted:
         self.tally = tally
         self.rows = []
 
+    @property
+    def failed(self):
+        """How many failed (int), of all that the Tally has."""
+        return self.tally.failed
+
     def note(self, kind, *words):
         self.rows.append((kind, *map(str, words)))
         getattr(self.tally, kind)(*words)
@@ -920,7 +926,7 @@ def group_bisect(tally):
     rows = [(number, bisect_key(number, row[0]), *row)
             for number, row in enumerate(prefixes(), 1)]
     done = {key: done[key] for _, key, *_ in rows if key in done}
-    known = None
+    known, passed = None, set()
     for number, key, commit, subject, paths in rows:
         if key in done:
             # It is the same to the byte, and so are its tests.
@@ -930,7 +936,8 @@ def group_bisect(tally):
         if known is None:
             known = build_image(BISECT, "base", strict=False)[1]
         failed, noted = tally.failed, Noted(tally)
-        bisect_prefix(noted, f"bisect {number}", commit, subject, known)
+        bisect_prefix(noted, f"bisect {number}", commit, subject, known,
+                      passed)
         if tally.failed == failed:
             done[key] = noted.rows
             RESULTS.mkdir(parents=True, exist_ok=True)
@@ -948,13 +955,25 @@ def publish():
     say(f"written: {shown_path(PUBLISHED)}, {len(done)} prefixes")
 
 
-def bisect_prefix(tally, title, commit, subject, known):
-    """Build and boot a prefix, run its tests; known: the base's warnings."""
+def bisect_prefix(tally, title, commit, subject, known, passed):
+    """Build and boot a prefix, run its tests.
+
+    known: the base's warnings.  passed: a set of (what makes a kernel, what
+    makes a program) that passed before, to which this adds.  What is the same
+    to the byte is not run again: a patch that only adds a test has the kernel
+    of the one before, and all tests but one.
+    """
     tree = gate_tree(commit)
     place = PLACE / "programs/bisect"
+    source = mutants.source_key(commit)
+    x86, sched = test_sources(tree), [
+        path for path in (f"tools/testing/selftests/sched/{name}.c"
+                          for name in check.YIELD_TESTS)
+        if (tree / path).exists()]
     try:
         shutil.rmtree(place, ignore_errors=True)
-        programs, _ = build_programs(tree, test_sources(tree), place, "gcc")
+        programs, _ = build_programs(tree, x86, place / "x86", "gcc")
+        yields, _ = build_programs(tree, sched, place / "sched", "gcc")
         folder, found = build_image(BISECT, commit, strict=False)
     except Fail as failure:
         tally.fail(f"{title}: {subject}: builds", failure)
@@ -966,22 +985,28 @@ def bisect_prefix(tally, title, commit, subject, known):
                        "    | " + row for row in fresh[:20]))
     else:
         tally.ok(f"{title}: {subject}: builds")
-    run_tests(tally, title, folder, programs,
-              f"gates-{title.replace(' ', '-')}",
-              (tree / "arch/x86/kernel/io_bitmap_test.c").exists())
-    yields = [path for path in
-              (f"tools/testing/selftests/sched/{name}.c"
-               for name in check.YIELD_TESTS) if (tree / path).exists()]
-    if not yields:
-        return
-    try:
-        programs, _ = build_programs(tree, yields,
-                                     PLACE / "programs/bisect-sched", "gcc")
-    except Fail as failure:
-        tally.fail(f"{title}: selftests/sched builds", failure)
-        return
-    check.run_yield(tally, f"{title}: selftests/sched", folder, programs,
-                    f"gates-{title.replace(' ', '-')}-sched")
+
+    def names(paths):
+        return {path: (source, path.name, hashlib.sha256(
+            path.read_bytes()).hexdigest()) for path in paths}
+
+    wanted, wanted_yields = ({path: name for path, name in
+                              names(paths).items() if name not in passed}
+                             for paths in (programs, yields))
+    same = len(programs) + len(yields) - len(wanted) - len(wanted_yields)
+    if same:
+        say(f"    {title}: {same} programs passed on the same kernel before, "
+            "to the byte: not run again")
+    job = f"gates-{title.replace(' ', '-')}"
+    failed = tally.failed
+    if wanted or source not in passed:
+        run_tests(tally, title, folder, list(wanted), job,
+                  (tree / "arch/x86/kernel/io_bitmap_test.c").exists())
+    if wanted_yields:
+        check.run_yield(tally, f"{title}: selftests/sched", folder,
+                        list(wanted_yields), f"{job}-sched")
+    if tally.failed == failed:
+        passed.update((source, *wanted.values(), *wanted_yields.values()))
 
 
 # --- planted faults --------------------------------------------------------

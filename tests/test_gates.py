@@ -533,7 +533,7 @@ class Bisection(Case):
         """
         ran, tally = [], check.Tally()
 
-        def prefix(noted, title, commit, subject, known):
+        def prefix(noted, title, commit, subject, known, passed):
             ran.append(subject)
             if subject in failing:
                 noted.fail(title, "planted")
@@ -581,6 +581,71 @@ class Bisection(Case):
                                 gates.bisect_key(1, "b"))
             self.assertEqual(gates.bisect_key(1, "a"),
                              gates.bisect_key(1, "a"))
+
+
+class BisectPrefix(Case):
+    """bisect_prefix(): what is the same to the byte is not run again."""
+
+    def setUp(self):
+        super().setUp()
+        self.tally, self.passed, self.ran = check.Tally(), set(), []
+        self.failing = False
+
+    def prefix(self, kernel="k", programs=(), yields=()):
+        """Run it on programs, {name: what is in it}; returns what ran."""
+        self.ran = []
+        place = self.temp / "tree"
+        shutil.rmtree(place, ignore_errors=True)
+
+        def build(tree, sources, folder, compiler):
+            made = []
+            for path, inside in (dict(yields) if folder.name == "sched"
+                                 else dict(programs)).items():
+                write(folder, {path: inside})
+                made.append(folder / path)
+            return made, ""
+
+        def run(tally, title, folder, paths, *rest):
+            self.ran.append([path.name for path in paths])
+            if self.failing:
+                tally.fail(title, "planted")
+
+        with mock.patch.multiple(
+                gates, PLACE=self.temp, build_programs=build, run_tests=run,
+                gate_tree=lambda commit: place, test_sources=lambda tree: [],
+                build_image=lambda *_, **__: (None, Counter())), \
+                mock.patch.object(gates.mutants, "source_key",
+                                  lambda commit: commit), \
+                mock.patch.object(check, "run_yield", run):
+            quiet(gates.bisect_prefix, self.tally, "bisect 1", kernel,
+                  "subject", Counter(), self.passed)
+        return self.ran
+
+    def test_a_new_program_runs_alone(self):
+        self.assertEqual(self.prefix(programs={"a": "1"}), [["a"]])
+        self.assertEqual(self.prefix(programs={"a": "1", "b": "1"}), [["b"]])
+        self.assertEqual(self.prefix(programs={"a": "2", "b": "1"}), [["a"]])
+        self.assertEqual(self.prefix(programs={"b": "1"}), [])
+        self.assertEqual(self.prefix(programs={"b": "1"}, yields={"y": "1"}),
+                         [["y"]])
+        self.assertEqual(self.prefix(yields={"y": "1"}), [])
+        self.assertEqual(self.tally.passed, 6)
+
+    def test_another_kernel_runs_everything(self):
+        both = {"a": "1", "b": "1"}
+        self.assertEqual(self.prefix(programs=both), [["a", "b"]])
+        self.assertEqual(self.prefix("other", programs=both), [["a", "b"]])
+
+    def test_a_kernel_boots_without_programs(self):
+        self.assertEqual(self.prefix(), [[]])
+        self.assertEqual(self.prefix(), [])
+
+    def test_what_failed_runs_again(self):
+        self.failing = True
+        self.assertEqual(self.prefix(programs={"a": "1"}), [["a"]])
+        self.failing = False
+        self.assertEqual(self.prefix(programs={"a": "1"}), [["a"]])
+        self.assertEqual(self.prefix(programs={"a": "1"}), [])
 
 
 class KUnit(Case):
