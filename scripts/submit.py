@@ -168,11 +168,13 @@ def chosen(kind):
     """Return the names (list of str) of the patches of a set (str)."""
     names = []
     for name in series_patches():
-        sched = all(path.startswith(SCHED) for path in touched_files([name]))
+        paths = touched_files([name])
+        sched = all(path.startswith(SCHED) for path in paths)
+        tests = all(path.startswith("tools/testing/") for path in paths)
         text = (PATCHES / name).read_text(errors="surrogateescape")
         if kind == "all" or kind == "sched" and sched \
                 or kind == "x86" and not sched \
-                or kind == "fixes" and not sched and heading(text) == FIXES:
+                or kind == "fixes" and not tests and heading(text) == FIXES:
             names.append(name)
     if not names:
         raise Fail("there is no such patch in the series")
