@@ -27,17 +27,18 @@ def source(name):
     return f"{SELFTESTS}/{folder}/{file}"
 
 
-def build(tree, name, output):
+def build(tree, name, output, static=False):
     """Build a program of a kernel tree (Path) into a folder (Path).
 
-    Returns the program's Path.  Needs no kernel that was built there.
+    static: whether it shall need no library.  Returns the program's Path.  Needs no kernel that was built there.
     """
     folder, _, target = PROGRAMS[name]
     output.mkdir(parents=True, exist_ok=True)
     program = output / target
     program.unlink(missing_ok=True)
     run_logged(["make", "-C", str(Path(tree) / SELFTESTS / folder),
-                f"OUTPUT={output}", str(program)],
+                f"OUTPUT={output}", *(["CC=gcc -static"] if static else []),
+                str(program)],
                LOGS / f"build-{name}.log", env=make_environment(),
                what=f"building {name}")
     if not program.exists():

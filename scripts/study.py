@@ -9,17 +9,25 @@ one kernel, once.  Each finished cell is a file in build/results/study; the
 same command goes on with what is missing, and measures again what was
 measured of another kernel or program.  'make report' turns the files into a
 page.
+
+The guest is one into which nothing comes from outside (see tinyguest.py), so
+under emulation a cell has the same figures on a busy host as on an idle one,
+and several are measured at once.  What differs from one run to the next is
+when the benchmark begins, and the seed where it takes one.
 """
 
 import argparse
+import contextlib
 import datetime
 import hashlib
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import re
-import shlex
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -31,9 +39,11 @@ from base import REPO, get_base
 from common import (BUILD, GIT_IDENTITY, LOGS, RESULTS, ROOT, Fail,
                     build_lock, duration, git, run_main, say, shown_path,
                     stage, tail, write_atomically)
-from guest import boot, choose_kvm
-from kernel import KERNELS, build_kernel, checkout, describe
+from guest import choose_kvm
+from kernel import KERNELS, build_kernel, checkout, describe, image_path
 from mutants import source_key
+from tinyguest import (HARDWARE, REPEATABLE, REPEATABLE_KERNEL, boot_tiny,
+                       closure)
 
 STUDY = RESULTS / "study"
 PUBLISHED = ROOT / "results/study"
@@ -42,7 +52,18 @@ HISTORY_PATCHES = {"history_8k": "2.6.8.1-copy-8k.patch",
                    "history_prefix": "2.6.9-copy-prefix.patch"}
 REPEAT = 3
 GUEST_SECONDS = 4 * 3600
+# By the guest's clock, which skips what is idle.
+PROGRAM_SECONDS = 12 * 3600
+# The guest takes another clock some time after boot, when it has calibrated
+# it: not in the middle of a run.
+SETTLE_SECONDS = 5
 MEMORY = "2G"
+REPORT = "/tmp/report.json"
+# What the scripts in the guest run.
+TOOLS = ("sh", "grep", "ip", "sleep", "tail")
+# Each run begins this many rounds of a loop later than the one before: about
+# a third of a millisecond, of a tick of 1 to 10.
+DELAY = 1000
 
 SIDES = ("base", "series")
 CONFIGURED = SIDES + ("base_server", "series_server", "base_softrt",
@@ -277,6 +298,22 @@ def hackbench_result(output, cases):
             "cases": cases}
 
 
+def cell_script(cell, accel):
+    """Return (shell script (str) of a cell, hackbench's cases or None)."""
+    cases = None
+    if cell.benchmark == "hackbench":
+        command, cases = hackbench_script(accel)
+    else:
+        target = programs.PROGRAMS[cell.benchmark][2]
+        command = f"/bin/{target} --json {REPORT} {cell.arguments}".rstrip()
+    if cell.column in schedext.SCHEDULERS:
+        command = schedext.under(
+            f"/bin/{schedext.SCHEDULERS[cell.column]}", command)
+    return (f"export PATH=/bin\nip link set lo up\nleft={DELAY * cell.repeat}\n"
+            "while [ $left -gt 0 ]; do left=$((left - 1)); done\n"
+            f"{command}\n"), cases
+
+
 def cell_key(cell, accel):
     """Return what a cell measures (str): of another it is done again."""
     digest = hashlib.sha256()
@@ -284,14 +321,19 @@ def cell_key(cell, accel):
     digest.update(source_key(branch).encode())
     for path in fragments:
         digest.update(path.read_bytes())
-    if cell.benchmark == "hackbench":
-        digest.update(hackbench_script(accel)[0].encode())
-    else:
+    if cell.benchmark != "hackbench":
         digest.update(git("rev-parse", "applied:"
                           + programs.source(cell.benchmark),
                           cwd=REPO).encode())
-    digest.update(f"{cell.name} {cell.arguments} {accel}".encode())
+    digest.update(" ".join((cell.name, accel, cell_script(cell, accel)[0],
+                            *guest_options(accel == "kvm"))).encode())
     return digest.hexdigest()
+
+
+def guest_options(kvm):
+    """Return (QEMU's options for the processor, kernel parameters) (str)."""
+    return ((" ".join(HARDWARE), "") if kvm else
+            (" ".join(REPEATABLE), REPEATABLE_KERNEL))
 
 
 def run_cell(cell, tree, program, loader, kvm):
@@ -300,31 +342,32 @@ def run_cell(cell, tree, program, loader, kvm):
     loader: what loads a scheduler (Path), or None.
     Raises Fail when the guest is lost, the test fails or writes no JSON.
     """
-    accel = "kvm" if kvm else "tcg"
+    text, cases = cell_script(cell, "kvm" if kvm else "tcg")
+    machine, append = guest_options(kvm)
+    also = closure((*TOOLS, *filter(None, (loader, program)),
+                    *(() if cases is None else
+                      [hackbench_command().split()[0]])))
+    files = [] if cases else [REPORT]
     with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as place:
-        place = Path(place)
-        report = place / "report.json"
-        if cell.benchmark == "hackbench":
-            script, cases = hackbench_script(accel)
-            (place / "script").write_text(script)
-            command = f"sh {shlex.quote(str(place / 'script'))}"
-        else:
-            command = f"{program} --json {report} {cell.arguments}"
-        if loader:
-            command = schedext.under(loader, command)
-        guest = boot(tree, command, cpus=1, memory=MEMORY,
-                     icount=None if kvm else "wait-idle", kvm=kvm,
-                     timeout=GUEST_SECONDS, name=f"study-{cell.name}",
-                     share=place)
-        log = LOGS / f"study-{cell.name}.ktap"
-        write_atomically(log, guest.output)
-        if cell.benchmark == "hackbench" and not (loader and guest.status):
-            return hackbench_result(guest.output, cases)
-        # 4: all cases were skipped, which the JSON says.
-        if guest.status not in (0, 4) or not report.exists():
-            raise Fail(f"{cell.name} ended with status {guest.status}; the "
-                       f"end of its output, {shown_path(log)}:\n{tail(log)}")
-        return json.loads(report.read_text())
+        script = Path(place) / "script"
+        script.write_text(f"#!/bin/sh\n{text}")
+        (_, run), *shown = boot_tiny(
+            image_path(tree), [(script, [])], cpus=1, memory=MEMORY, bits=64,
+            machine=machine.split(), append=append, timeout=GUEST_SECONDS,
+            seconds=PROGRAM_SECONDS, settle=SETTLE_SECONDS, files=files,
+            also=also, name=f"study-{cell.name}")
+    log = LOGS / f"study-{cell.name}.ktap"
+    write_atomically(log, run.output)
+    if cases and not (loader and run.status):
+        return hackbench_result(run.output, cases)
+    # 4: all cases were skipped, which the JSON says.
+    try:
+        if run.status in (0, 4):
+            return json.loads(shown[0][1].output)
+    except (IndexError, ValueError):
+        pass
+    raise Fail(f"{cell.name} ended with status {run.status}; the end of its "
+               f"output, {shown_path(log)}:\n{tail(log)}")
 
 
 def measure(cell, tree, program, loader, kvm, key):
@@ -346,6 +389,91 @@ def measure(cell, tree, program, loader, kvm, key):
         say(f"    {len(bad)} of {len(result['cases'])} cases were skipped")
 
 
+class Crew:
+    """Does pieces of work, several at a time.
+
+    jobs: how many; one is done in this process.  failed: [what was said by
+    the Fail of each piece that failed].
+    """
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+        self.failed = []
+        self.running = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # Only after an interruption is there something left.
+        for process, _, _, _ in self.running.values():
+            process.terminate()
+        for process, _, _, _ in self.running.values():
+            process.join()
+
+    def do(self, title, name, work):
+        """Begin a piece of work, a function, as soon as there is room."""
+        if self.jobs == 1:
+            with stage(title):
+                try:
+                    work()
+                except Fail as failure:
+                    self.fail(name, str(failure))
+            return
+        while len(self.running) >= self.jobs:
+            self.wait()
+        say(f"==> {title}")
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.get_context("fork").Process(
+            target=self.child, args=(theirs, work))
+        process.start()
+        theirs.close()
+        self.running[process.sentinel] = process, ours, name, \
+            time.monotonic()
+
+    @staticmethod
+    def child(pipe, work):
+        """Work in a process of its own, and say what went wrong."""
+        with open(os.devnull, "w") as nothing, \
+                contextlib.redirect_stdout(nothing):
+            try:
+                work()
+                pipe.send("")
+            except Fail as failure:
+                pipe.send(str(failure))
+            except KeyboardInterrupt:
+                sys.exit(130)
+
+    def fail(self, name, why):
+        """Count a piece that failed."""
+        self.failed.append(name)
+        say(f"    FAILED: {why}")
+
+    def wait(self):
+        """Wait until one has ended, and say now and then which run."""
+        ended = []
+        while not ended:
+            ended = multiprocessing.connection.wait(list(self.running), 60)
+            if not ended:
+                say("    " + ", ".join(
+                    f"{name} {duration(time.monotonic() - start)}"
+                    for _, _, name, start in self.running.values()))
+        for sentinel in ended:
+            process, pipe, name, start = self.running.pop(sentinel)
+            why = f"{name} ended without a word"
+            with contextlib.suppress(EOFError):
+                why = pipe.recv()
+            process.join()
+            say(f"    {name}: {duration(time.monotonic() - start)}")
+            if why:
+                self.fail(name, why)
+
+    def finish(self):
+        """Wait until all have ended."""
+        while self.running:
+            self.wait()
+
+
 def show_plan(cells):
     """Print all cells, which are finished, and how long each takes."""
     seconds = measured_seconds()
@@ -360,16 +488,17 @@ def show_plan(cells):
         "and the time to build their kernels")
 
 
-def announce(cells, rest, missing):
+def announce(cells, rest, missing, jobs):
     """Say how much there is to do, and how long it will take."""
     seconds = measured_seconds()
     columns = sorted({cell.column for cell in rest})
     for name, why in missing.items():
         say(f"    {name}: left out, {why}")
-    work = sum(expected(cell, seconds) for cell in rest)
+    work = sum(expected(cell, seconds) for cell in rest) / jobs
     builds = expected_builds(columns)
     known = sum((cell.kind, None) in seconds for cell in rest)
-    say(f"==> {len(rest)} of {len(cells)} cells to measure: about "
+    say(f"==> {len(rest)} of {len(cells)} cells to measure, {jobs} at a "
+        "time: about "
         f"{duration(work + builds)}, of it {duration(builds)} for "
         f"{len(set(map(kernel_of, columns)))} kernels ({known} cells "
         "estimated from finished ones); it can be interrupted at any time, "
@@ -395,11 +524,13 @@ def adopt(keys):
     say(f"    {taken} cells taken from {shown_path(PUBLISHED)}")
 
 
-def run(cells, published=False):
+def run(cells, published=False, jobs=0):
     """Measure the cells that are not finished.
 
-    published: take over what adopt() finds.  A cell that fails does not stop
-    the others; in the end it raises Fail.
+    published: take over what adopt() finds.  jobs: how many at a time, 0 for
+    as many as there are processors, or one under KVM, where they would
+    disturb each other.  A cell that fails does not stop the others; in the
+    end it raises Fail.
     """
     prepare({cell.column for cell in cells})
     missing = missing_programs(cells)
@@ -410,32 +541,41 @@ def run(cells, published=False):
     kvm = wish != "tcg" and (wish != "auto" or os.path.exists("/dev/kvm")) \
         and choose_kvm(build_kernel("base"))
     accel = "kvm" if kvm else "tcg"
+    jobs = 1 if kvm else jobs or os.cpu_count()
     keys = {cell.name: cell_key(cell, accel) for cell in cells}
     if published:
         adopt(keys)
     rest = [cell for cell in cells
             if (done_cell(cell.path) or {}).get("key") != keys[cell.name]]
-    announce(cells, rest, missing)
-    trees, built, loaders, failed = {}, {}, {}, []
-    for number, cell in enumerate(rest, 1):
-        kernel = kernel_of(cell.column)
-        if kernel not in trees and kernel != schedext.KERNEL:
-            trees[kernel] = build_kernel(kernel)
-        if cell.benchmark not in built and cell.benchmark != "hackbench":
-            series = trees.get("series") or checkout("series")
-            built[cell.benchmark] = programs.build(
-                series, cell.benchmark, BUILD / "bench")
-        with stage(f"{number} of {len(rest)}: {cell.name}"):
+    announce(cells, rest, missing, jobs)
+    trees, built, loaders, broken = {}, {}, {}, {}
+    with Crew(jobs) as crew:
+        for number, cell in enumerate(rest, 1):
+            kernel = kernel_of(cell.column)
             try:
                 # Whatever is wrong with it, the other columns go on.
-                if kernel == schedext.KERNEL and not loaders:
+                if kernel in broken:
+                    raise Fail(broken[kernel])
+                if kernel not in trees:
                     trees[kernel] = build_kernel(kernel)
+                if kernel == schedext.KERNEL and not loaders:
                     loaders = schedext.build(trees[kernel])
-                measure(cell, trees[kernel], built.get(cell.benchmark),
-                        loaders.get(cell.column), kvm, keys[cell.name])
+                if cell.benchmark not in built \
+                        and cell.benchmark != "hackbench":
+                    series = trees.get("series") or checkout("series")
+                    built[cell.benchmark] = programs.build(
+                        series, cell.benchmark, BUILD / "bench/study", True)
             except Fail as failure:
-                failed.append(cell.name)
-                say(f"    FAILED: {failure}")
+                if kernel not in trees:
+                    broken[kernel] = f"the {kernel} kernel is not there"
+                crew.fail(cell.name, str(failure))
+                continue
+            crew.do(f"{number} of {len(rest)}: {cell.name}", cell.name,
+                    lambda cell=cell, kernel=kernel: measure(
+                        cell, trees[kernel], built.get(cell.benchmark),
+                        loaders.get(cell.column), kvm, keys[cell.name]))
+        crew.finish()
+    failed = crew.failed
     say(f"{len(cells) - len(failed)} of {len(cells)} cells are there, in "
         f"{shown_path(STUDY)}; 'make report' shows them")
     if failed:
@@ -449,6 +589,9 @@ def main():
         epilog="ACCEL=tcg|kvm overrides the choice of the accelerator.")
     parser.add_argument("--repeat", type=int, default=REPEAT,
                         help=f"runs of each (default: {REPEAT})")
+    parser.add_argument("--jobs", type=int, default=0,
+                        help="cells at a time (default: one for each "
+                        "processor; with KVM always 1)")
     parser.add_argument("--only", action="append", default=[],
                         metavar="NAME", help="cells with these words in their "
                         "names, such as pi_ping or ioperm_latency.history_8k "
@@ -463,12 +606,14 @@ def main():
     options = parser.parse_args()
     if options.repeat < 1:
         raise Fail("--repeat must be 1 or more")
+    if options.jobs < 0:
+        raise Fail("--jobs must be 0 or more")
     cells = chosen(plan(options.repeat), options.only)
     if options.list:
         show_plan(cells)
         return
     with build_lock():
-        run(cells, options.published)
+        run(cells, options.published, options.jobs)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Boot a kernel into an initramfs that runs static programs.
+"""Boot a kernel into an initramfs that runs programs.
 
 For kernels that cannot use the host's files (a 32-bit kernel beside a 64-bit
 user land), and for measurements that shall repeat to the last digit: nothing
 from outside comes in but the clock, and REPEATABLE takes that away too.  The
 init is scripts/tinyinit.c; what the programs print comes over the serial
-console.
+console.  Programs are static, or what they load comes along (closure()).
 """
 
 import argparse
 import re
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -53,14 +54,38 @@ def cpio_entry(number, name, mode, data=b"", device=(0, 0)):
     return entry + b"\0" * (-len(data) % 4)
 
 
-def make_initramfs(init, programs, seconds, files=(), settle=0):
+def closure(programs):
+    """Return {path in the guest (str): Path} of programs and their libraries.
+
+    programs: names that are in PATH, or Paths.  Raises Fail when one is
+    missing, or a library of it.
+    """
+    found = {}
+    for program in programs:
+        path = shutil.which(program)
+        if not path:
+            raise Fail(f"the command '{program}' is missing")
+        found[f"/bin/{Path(path).name}"] = Path(path).resolve()
+        run = subprocess.run(["ldd", path], capture_output=True, text=True)
+        lacking = re.search(r"^\s*(\S+) => not found", run.stdout, re.M)
+        if lacking:
+            raise Fail(f"{program} lacks {lacking.group(1)}")
+        # A static program has none.
+        for library in re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x", run.stdout,
+                                  re.M):
+            found[library] = Path(library).resolve()
+    return found
+
+
+def make_initramfs(init, programs, seconds, files=(), settle=0, also=None):
     """Return an initramfs (bytes).
 
     init: Path of the static init.  programs: [(Path, [argument, ...])].
     seconds: time limit of each program.  files: paths (str) in the guest
-    that are shown afterwards.  settle: seconds to wait before.
+    that are shown afterwards.  settle: seconds to wait before.  also: more
+    files, {path in the guest (str): Path}.
     """
-    names, parts = {}, []
+    names, parts = dict(also or {}), []
     rows = [f"{settle} wait"] if settle else []
     for path, arguments in programs:
         names["/" + path.name] = path
@@ -71,6 +96,9 @@ def make_initramfs(init, programs, seconds, files=(), settle=0):
     parts.append(("init", stat.S_IFREG | 0o755, init.read_bytes(), (0, 0)))
     parts.append(("tests", stat.S_IFREG | 0o644,
                   "".join(row + "\n" for row in rows).encode(), (0, 0)))
+    folders = {str(place) for name in names for place in Path(name).parents}
+    parts += [(folder[1:], stat.S_IFDIR | 0o755, b"", (0, 0))
+              for folder in sorted(folders - {"/"})]
     for name, path in sorted(names.items()):
         parts.append((name[1:], stat.S_IFREG | 0o755, path.read_bytes(),
                       (0, 0)))
@@ -96,11 +124,12 @@ def read_console(text):
 
 def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
               seconds=120, name="tiny", bits=32, machine=EMULATED, append="",
-              files=(), settle=0):
+              files=(), settle=0, also=None):
     """Boot a bzImage and run programs; returns [(name, Run)].
 
-    programs: [(Path of a static program, [argument, ...])].  timeout: of
-    the guest, in seconds; seconds: of each program, by the guest's clock.
+    programs: [(Path, [argument, ...])], static, or with what they load in
+    also (see make_initramfs() and closure()).  timeout: of the guest, in
+    seconds; seconds: of each program, by the guest's clock.
     machine: QEMU's options for the processor.  append: kernel parameters.
     files: paths (str) in the guest; what they hold at the end comes back
     like the output of programs of these names.  settle: seconds that the
@@ -113,7 +142,8 @@ def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
     BUILD.mkdir(parents=True, exist_ok=True)
     job = Path(tempfile.mkdtemp(prefix="guest-", dir=BUILD))
     try:
-        archive = write_archive(job, programs, seconds, files, settle, bits)
+        archive = write_archive(job, programs, seconds, files, settle, bits,
+                                also)
         status = run_logged(
             [f"qemu-system-{'i386' if bits == 32 else 'x86_64'}",
              *machine, "-smp", str(cpus), "-m", memory, "-nodefaults",
@@ -128,7 +158,7 @@ def boot_tiny(image, programs, *, cpus=2, memory="512M", timeout=600,
                          None if status is not None else timeout)
 
 
-def write_archive(job, programs, seconds, files, settle, bits):
+def write_archive(job, programs, seconds, files, settle, bits, also=None):
     """Compile the init and write the initramfs into a folder (Path).
 
     The rest is as boot_tiny() has it.  Returns the initramfs's Path.
@@ -139,7 +169,7 @@ def write_archive(job, programs, seconds, files, settle, bits):
                LOGS / "tinyinit.log", what="compiling tinyinit.c")
     archive = job / "initramfs"
     archive.write_bytes(make_initramfs(init, programs, seconds, files,
-                                       settle))
+                                       settle, also))
     return archive
 
 

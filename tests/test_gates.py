@@ -680,7 +680,8 @@ class TinyGuest(Case):
         init, program = self.temp / "init", self.temp / "prog"
         init.write_bytes(b"init")
         program.write_bytes(b"program!")
-        data = tinyguest.make_initramfs(init, [(program, ["-a", "1"])], 7)
+        data = tinyguest.make_initramfs(init, [(program, ["-a", "1"])], 7,
+                                        also={"/lib/x/y.so": program})
         self.assertEqual(len(data) % 4, 0)
         names = {}
         while data:
@@ -696,6 +697,25 @@ class TinyGuest(Case):
         self.assertEqual(names["prog"][1], b"program!")
         self.assertEqual(names["tests"][1], b"7 /prog -a 1\n")
         self.assertTrue(stat.S_ISCHR(names["dev/console"][0]))
+        self.assertEqual(names["lib/x/y.so"][1], b"program!")
+        # A folder is there before what is in it.
+        order = list(names)
+        self.assertLess(order.index("lib"), order.index("lib/x"))
+        self.assertLess(order.index("lib/x"), order.index("lib/x/y.so"))
+        self.assertNotIn("", names)
+
+    def test_programs_and_what_they_load(self):
+        found = tinyguest.closure(["sh"])
+        self.assertTrue(found["/bin/sh"].is_file())
+        self.assertTrue([name for name in found if "libc.so" in name])
+        self.assertTrue(all(path.is_file() for path in found.values()))
+        self.assertRaises(Fail, tinyguest.closure, ["no-such-program"])
+        missing = "\tlibgone.so.1 => not found\n"
+        with mock.patch.object(tinyguest.subprocess, "run", lambda *_, **__:
+                               mock.Mock(stdout=missing)), \
+                self.assertRaises(Fail) as caught:
+            tinyguest.closure(["sh"])
+        self.assertIn("libgone.so.1", str(caught.exception))
 
     def test_the_console_is_read(self):
         text = ("[0.1] boot\r\n@@ begin /a_32\r\nhello\r\n@@ end /a_32 0 2\r\n"

@@ -3,7 +3,9 @@
 
 import io
 import json
+import os
 import subprocess
+import time
 import unittest
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -102,7 +104,7 @@ class Cells(Case):
                      and cell.column == "series")
         self.assertEqual(study.expected(other, seconds), 20)
 
-    def run_study(self, measured):
+    def run_study(self, measured, jobs=1):
         """Run two cells without kernels; returns what was printed."""
         cells = study.chosen(study.plan(1), ["ioperm_latency"])[:2]
         patches = {
@@ -115,7 +117,7 @@ class Cells(Case):
         with mock.patch.multiple(study, **patches), redirect_stdout(out), \
                 mock.patch.object(programs, "build", lambda *_: None), \
                 mock.patch.dict("os.environ", ACCEL="tcg"):
-            study.run(cells)
+            study.run(cells, jobs=jobs)
         return out.getvalue()
 
     def test_it_goes_on_with_what_is_missing(self):
@@ -178,6 +180,57 @@ class Cells(Case):
         self.assertEqual([path.name for path in self.temp.glob("*.json")],
                          ["ioperm_latency.series.1.json"])
 
+    def test_several_at_a_time(self):
+        def measured(cell, tree, program, loader, kvm):
+            # Each waits for the other.
+            mine, other = (self.temp / name for name in
+                           sorted(("base", "series"),
+                                  key=lambda name: name != cell.column))
+            mine.touch()
+            for _ in range(500):
+                if other.exists():
+                    break
+                time.sleep(0.02)
+            else:
+                raise Fail("it is alone")
+            return {"cases": [{"name": "none", "status": "ok"}]}
+
+        text = self.run_study(measured, jobs=2)
+        self.assertIn("2 at a time", text)
+        self.assertEqual(len(list(self.temp.glob("*.json"))), 2)
+
+    def test_a_failure_among_several(self):
+        def measured(cell, tree, program, loader, kvm):
+            if cell.column == "base":
+                raise Fail("a panic")
+            return {"cases": [{"name": "none", "status": "ok"}]}
+
+        with self.assertRaises(Fail) as caught:
+            self.run_study(measured, jobs=2)
+        self.assertIn("1 cells failed", str(caught.exception))
+        self.assertIn("ioperm_latency.base.1", str(caught.exception))
+        self.assertEqual([path.name for path in self.temp.glob("*.json")],
+                         ["ioperm_latency.series.1.json"])
+
+    def test_a_kernel_that_does_not_build_is_tried_once(self):
+        tried = []
+
+        def build(name):
+            tried.append(name)
+            raise Fail("no space")
+
+        cells = study.chosen(study.plan(2), ["ioperm_latency.base"])
+        with mock.patch.multiple(
+                study, prepare=lambda columns: None, build_kernel=build,
+                missing_programs=lambda cells: {}, cell_key=lambda *_: "",
+                choose_kvm=lambda tree: False), \
+                redirect_stdout(io.StringIO()) as out, \
+                mock.patch.dict("os.environ", ACCEL="tcg"), \
+                self.assertRaises(Fail):
+            study.run(cells)
+        self.assertEqual((len(cells), tried), (2, ["base"]))
+        self.assertIn("no space", out.getvalue())
+
     def test_list_measures_nothing(self):
         done = self.run_script("study.py", "--list", "--only", "hackbench")
         self.assertDone(done, "hackbench.base.1", "24 cells, 0 done")
@@ -185,6 +238,108 @@ class Cells(Case):
                            "no cell has this name")
         self.assertRefused(self.run_script("study.py", "--repeat", "0"),
                            "--repeat")
+
+
+class Crew(Case):
+    """Crew: several pieces of work at once, and how they end."""
+
+    def do(self, jobs, *works):
+        with redirect_stdout(io.StringIO()) as self.out, \
+                study.Crew(jobs) as crew:
+            for number, work in enumerate(works):
+                crew.do(f"title {number}", f"name {number}", work)
+            crew.finish()
+        return crew
+
+    def test_each_says_what_went_wrong(self):
+        def good():
+            pass
+
+        def bad():
+            raise Fail("planted")
+
+        for jobs in (1, 2, 5):
+            crew = self.do(jobs, bad, good, bad)
+            self.assertEqual(sorted(crew.failed), ["name 0", "name 2"])
+            self.assertEqual(self.out.getvalue().count("FAILED: planted"), 2)
+
+    def test_one_that_dies(self):
+        crew = self.do(2, lambda: os._exit(3), lambda: None)
+        self.assertEqual(crew.failed, ["name 0"])
+        self.assertIn("name 0 ended without a word", self.out.getvalue())
+
+    def test_no_more_than_there_is_room_for(self):
+        room = self.temp / "room"
+        room.mkdir()
+
+        def work():
+            place = room / str(os.getpid())
+            place.touch()
+            if len(list(room.iterdir())) > 2:
+                raise Fail("too many")
+            time.sleep(0.1)
+            place.unlink()
+
+        self.assertEqual(self.do(2, *[work] * 6).failed, [])
+
+    def test_an_interruption_ends_those_that_run(self):
+        def work():
+            (self.temp / "pid").write_text(str(os.getpid()))
+            time.sleep(60)
+
+        def interrupted():
+            while not (self.temp / "pid").exists():
+                time.sleep(0.02)
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt), \
+                redirect_stdout(io.StringIO()), study.Crew(2) as crew:
+            crew.do("one", "one", work)
+            interrupted()
+        # Gone, not only told to go.
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.temp / "pid").read_text()), 0)
+
+
+class Scripts(unittest.TestCase):
+    """cell_script(): what the guest of a cell runs."""
+
+    def script(self, name, number=1):
+        cell, = (cell for cell in study.plan(number)
+                 if cell.name == f"{name}.{number}")
+        return study.cell_script(cell, "tcg")
+
+    def test_the_benchmark_with_its_arguments(self):
+        text, cases = self.script("pi_ping.batch.series")
+        self.assertIsNone(cases)
+        self.assertTrue(text.endswith(
+            f"\n/bin/pi_ping --json {study.REPORT} --layout processes "
+            "--policy batch\n"), text)
+
+    def test_runs_begin_at_other_times(self):
+        one, two = (self.script("yield_latency.base", number)[0]
+                    for number in (1, 2))
+        self.assertNotEqual(one, two)
+        self.assertEqual(one, self.script("yield_latency.base", 1)[0])
+        self.assertEqual(one.replace("both", ""),
+                         self.script("yield_latency.base_server", 1)[0])
+
+    def test_under_a_scheduler(self):
+        text, _ = self.script("pi_ping.processes.ext_simple")
+        self.assertIn("/bin/scx_simple >", text)
+        text, cases = self.script("hackbench.ext_qmap")
+        self.assertIn("/bin/scx_qmap >", text)
+        self.assertEqual(len(cases), 24)
+
+    def test_it_runs(self):
+        # As the guest does, but for the setting of the network.
+        text = self.script("ioperm_latency.base")[0].replace(
+            "ip link", "true").replace("export PATH=/bin\n", "").replace(
+            "/bin/ioperm_latency_64", "echo")
+        run = subprocess.run(["sh", "-ec", text], capture_output=True,
+                             text=True, timeout=60)
+        self.assertEqual((run.stdout, run.stderr),
+                         (f"--json {study.REPORT}\n", ""))
 
 
 class Hackbench(unittest.TestCase):
