@@ -175,19 +175,48 @@ static inline bool write_text(const char *path, const char *text)
 
 static inline bool read_text(const char *path, char *text, size_t size)
 {
-	ssize_t len;
+	size_t len = 0;
+	ssize_t got;
 	int fd;
 
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
-	len = read(fd, text, size - 1);
+	/* procfs gives no more than a page or so at a time. */
+	do {
+		got = read(fd, text + len, size - 1 - len);
+		if (got > 0)
+			len += got;
+	} while (got > 0 && len < size - 1);
 	close(fd);
-	if (len < 0)
-		return false;
 	text[len] = '\0';
 
-	return true;
+	return got >= 0;
+}
+
+/*
+ * Whether the weight of a task depends on what else runs, or may: it is in an
+ * automatic group, or in a cgroup that is not the root.
+ */
+static inline bool in_cpu_group(void)
+{
+	char text[8192];
+	char *line, *rest;
+
+	if (read_text("/proc/sys/kernel/sched_autogroup_enabled", text,
+		      sizeof(text)) && text[0] == '1')
+		return true;
+	if (!read_text("/proc/self/cgroup", text, sizeof(text)))
+		return false;
+	/* 0::/PATH is that of cgroup v2, N:CONTROLLERS:/PATH of v1. */
+	for (line = strtok_r(text, "\n", &rest); line;
+	     line = strtok_r(NULL, "\n", &rest)) {
+		if ((!strncmp(line, "0::", 3) || strstr(line, "cpu,") ||
+		     strstr(line, ":cpu:")) && strcmp(strrchr(line, ':'), ":/"))
+			return true;
+	}
+
+	return false;
 }
 
 /*
