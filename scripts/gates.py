@@ -930,16 +930,17 @@ def group_bisect(tally):
     for number, key, commit, subject, paths in rows:
         if key in done:
             # It is the same to the byte, and so are its tests.
-            for kind, *words in done[key]:
+            for kind, *words in done[key]["rows"]:
                 getattr(tally, kind)(*words)
+            passed.update(map(tuple, done[key]["passed"]))
             continue
         if known is None:
             known = build_image(BISECT, "base", strict=False)[1]
-        failed, noted = tally.failed, Noted(tally)
+        failed, noted, before = tally.failed, Noted(tally), set(passed)
         bisect_prefix(noted, f"bisect {number}", commit, subject, known,
                       passed)
         if tally.failed == failed:
-            done[key] = noted.rows
+            done[key] = {"rows": noted.rows, "passed": sorted(passed - before)}
             RESULTS.mkdir(parents=True, exist_ok=True)
             write_atomically(BISECTED, json.dumps(done, indent=1) + "\n")
 
@@ -958,10 +959,11 @@ def publish():
 def bisect_prefix(tally, title, commit, subject, known, passed):
     """Build and boot a prefix, run its tests.
 
-    known: the base's warnings.  passed: a set of (what makes a kernel, what
-    makes a program) that passed before, to which this adds.  What is the same
-    to the byte is not run again: a patch that only adds a test has the kernel
-    of the one before, and all tests but one.
+    known: the base's warnings.  passed: a set of tuples, what makes a kernel
+    that booted and, where it is a program that passed on it, its name and what
+    it is; this adds to it.  What is the same to the byte is not run again: a
+    patch that only adds a test has the kernel of the one before, and all tests
+    but one.
     """
     tree = gate_tree(commit)
     place = PLACE / "programs/bisect"
@@ -999,14 +1001,14 @@ def bisect_prefix(tally, title, commit, subject, known, passed):
             "to the byte: not run again")
     job = f"gates-{title.replace(' ', '-')}"
     failed = tally.failed
-    if wanted or source not in passed:
+    if wanted or (source,) not in passed:
         run_tests(tally, title, folder, list(wanted), job,
                   (tree / "arch/x86/kernel/io_bitmap_test.c").exists())
     if wanted_yields:
         check.run_yield(tally, f"{title}: selftests/sched", folder,
                         list(wanted_yields), f"{job}-sched")
     if tally.failed == failed:
-        passed.update((source, *wanted.values(), *wanted_yields.values()))
+        passed.update(((source,), *wanted.values(), *wanted_yields.values()))
 
 
 # --- planted faults --------------------------------------------------------

@@ -531,7 +531,7 @@ class Bisection(Case):
 
         also: published results (list of Path).
         """
-        ran, tally = [], check.Tally()
+        ran, tally, self.known = [], check.Tally(), []
 
         def prefix(noted, title, commit, subject, known, passed):
             ran.append(subject)
@@ -539,6 +539,8 @@ class Bisection(Case):
                 noted.fail(title, "planted")
             noted.ok(f"{title}: {subject}")
             noted.skip("smatch", "not there")
+            self.known.append(set(passed))
+            passed.add((subject, "program", "sum"))
 
         with mock.patch.multiple(
                 gates, begin=mock.DEFAULT, bisect_prefix=prefix,
@@ -560,6 +562,8 @@ class Bisection(Case):
         self.assertEqual((tally.passed, tally.failed, tally.skipped),
                          (3, 0, 3))
         self.assertEqual(ran, ["b"])
+        # What passed in the first run needs not run again.
+        self.assertEqual(self.known, [{("a", "program", "sum")}])
 
     def test_published_prefixes_count_when_they_are_asked_for(self):
         place = self.temp / "published.json"
