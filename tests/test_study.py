@@ -285,17 +285,19 @@ class Crew(Case):
     def test_an_interruption_ends_those_that_run(self):
         def work():
             (self.temp / "pid").write_text(str(os.getpid()))
-            time.sleep(60)
+            time.sleep(20)
 
         def interrupted():
             while not (self.temp / "pid").exists():
                 time.sleep(0.02)
             raise KeyboardInterrupt
 
+        start = time.monotonic()
         with self.assertRaises(KeyboardInterrupt), \
                 redirect_stdout(io.StringIO()), study.Crew(2) as crew:
             crew.do("one", "one", work)
             interrupted()
+        self.assertLess(time.monotonic() - start, 15)
         # Gone, not only told to go.
         with self.assertRaises(ProcessLookupError):
             os.kill(int((self.temp / "pid").read_text()), 0)
