@@ -47,6 +47,7 @@ FIGURES = {
     "yield_latency": (
         ("ns_per_call", "ns per call", 1, False),
         ("share", "% of the CPU", 1, True),
+        ("stuck_percent", "% of the calls switched nobody", 1, False),
         ("acquisitions_per_s", "acquisitions/s", 1, True),
         ("p50", "ms, p50", 1e6, False), ("p99", "ms, p99", 1e6, False),
         ("longest_wait_yielder", "ms, longest wait of the yielder", 1e6,
@@ -70,6 +71,11 @@ FIGURES = {
 # digit; yields depend on where in a tick a call falls.
 ASSUMED = {"ioperm_latency": 0.002, "yield_latency": 0.05, "pi_ping": 0.10,
            "interactive_latency": 0.10, "hackbench": 0.05}
+# Percent of the calls of sched_yield().  A call that switches nobody takes a
+# microsecond: with more of them than this on one side, percentiles of the
+# time of a call would call it slow to hand the CPU over at all.
+STUCK = 1
+PERCENTILES = ("p50", "p99")
 BETTER, WORSE, SAME = "better", "worse", "within the noise"
 MARK = {BETTER: "better", WORSE: "**worse**", SAME: "·"}
 
@@ -157,6 +163,9 @@ class Samples:
                 if isinstance(value, (int, float)) and \
                         not isinstance(value, bool):
                     found.setdefault(figure, []).append(float(value))
+            if case.get("calls") and "stuck" in case:
+                found.setdefault("stuck_percent", []).append(
+                    100 * case["stuck"] / case["calls"])
 
     def columns(self, key):
         """Return the columns (list of str) that have figures, in order."""
@@ -280,16 +289,42 @@ def judge(benchmark, base, series, more_is_better, limit=None):
     return ratio, limit, BETTER if (b > a) == more_is_better else WORSE
 
 
+def hands_over(samples, key, case, columns):
+    """Tell whether hardly a call of a case switched nobody, on any column."""
+    return all((samples.median(key, column, case, "stuck_percent") or 0)
+               <= STUCK for column in columns)
+
+
+def middles_overlap(samples, key, case, columns):
+    """Tell whether the ranges from p40 to p60 of all columns overlap.
+
+    A time that is one tick or two has a p50 of either, by chance.
+    """
+    ranges = [[samples.median(key, column, case, figure)
+               for figure in ("p40", "p60")] for column in columns]
+    if any(None in ends for ends in ranges):
+        return False
+    return max(low for low, _ in ranges) <= min(high for _, high in ranges)
+
+
 def compare(samples, key, base="base", series="series"):
-    """Return rows (list of dict) that compare two columns of a benchmark."""
+    """Return rows (list of dict) that compare two columns of a benchmark.
+
+    Percentiles of the time of a yield only where the calls of both switch:
+    see STUCK.
+    """
     rows = []
+    both = base, series
     for case in samples.cases.get(key, {}):
         for figure, unit, scale, more in FIGURES[key[0]]:
             a = samples.get(key, base, case, figure)
             b = samples.get(key, series, case, figure)
-            if not a or not b:
+            if not a or not b or figure in PERCENTILES and \
+                    not hands_over(samples, key, case, both):
                 continue
             ratio, limit, verdict = judge(key[0], a, b, more)
+            if figure == "p50" and middles_overlap(samples, key, case, both):
+                verdict = SAME
             rows.append({"benchmark": key[0], "part": key[1], "case": case,
                          "figure": figure, "unit": unit, "scale": scale,
                          "base": statistics.median(a),
@@ -630,7 +665,14 @@ def yield_section(page, samples):
                [[row["machine"], row["kernel"]]
                 + [str(value) for value in row["values"]]
                 for row in gooch["rows"]])
-    return comparison(page, samples, key, "`yield_latency`")
+    rows = comparison(page, samples, key, "`yield_latency`")
+    if rows:
+        page.text("A call that switches nobody takes a microsecond. Where "
+                  f"more than {STUCK} % of the calls of base or series are "
+                  "such calls, it is their number that is compared and the "
+                  "worker's share, not the percentiles of the time. Two p50 "
+                  "whose ranges from p40 to p60 overlap count as equal.")
+    return rows
 
 
 def polite_pictures(page, samples, key, columns):

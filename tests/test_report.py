@@ -87,6 +87,47 @@ class Judge(unittest.TestCase):
                          report.SAME)
 
 
+class Yield(unittest.TestCase):
+    """compare(): what the times of a call of sched_yield() can tell."""
+
+    @staticmethod
+    def verdicts(base, series):
+        """Return {figure: verdict} of a case with these figures (dicts)."""
+        samples = report.Samples()
+        for column, figures in (("base", base), ("series", series)):
+            samples.add("yield_latency", "", column, {"cases": [
+                {"name": "polite", "status": "ok", **figures}]})
+        return {row["figure"]: row["verdict"] for row in
+                report.compare(samples, ("yield_latency", ""))}
+
+    def test_a_call_that_switches_nobody_is_not_fast(self):
+        found = self.verdicts(
+            {"calls": 100, "stuck": 30, "p50": 1e3, "p99": 2e6},
+            {"calls": 100, "stuck": 0, "p50": 1e6, "p99": 2e6})
+        self.assertEqual(found, {"stuck_percent": report.BETTER})
+
+    def test_nor_does_the_series_get_away_with_it(self):
+        found = self.verdicts(
+            {"calls": 100, "stuck": 0, "p50": 1e6, "p99": 2e6},
+            {"calls": 100, "stuck": 30, "p50": 1e3, "p99": 2e6})
+        self.assertEqual(found, {"stuck_percent": report.WORSE})
+
+    def test_a_few_do_not_hide_the_others(self):
+        found = self.verdicts(
+            {"calls": 1000, "stuck": 9, "p50": 1e6},
+            {"calls": 1000, "stuck": 9, "p50": 2e6})
+        self.assertEqual(found, {"stuck_percent": report.SAME,
+                                 "p50": report.WORSE})
+
+    def test_one_tick_or_two(self):
+        base = {"p40": 7e5, "p50": 7e5, "p60": 14e5}
+        series = {"p40": 7e5, "p50": 14e5, "p60": 14e5}
+        self.assertEqual(self.verdicts(base, series), {"p50": report.SAME})
+        series["p40"] = 14e5 + 1
+        series["p60"] = 14e5 + 2
+        self.assertEqual(self.verdicts(base, series), {"p50": report.WORSE})
+
+
 class Data(unittest.TestCase):
     """data/: figures of the literature, each with where it is from."""
 
