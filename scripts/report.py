@@ -66,9 +66,12 @@ FIGURES = {
         ("deadlines_met", "% of the deadlines met", 1, True)),
     "hackbench": (("ms_per_loop", "ms per loop", 1, False),),
 }
-# A single run has no spread. What two runs of the same kernel were seen to
-# differ by: ioperm_latency's p50 counts instructions and repeats to the
-# digit; yields depend on where in a tick a call falls.
+# Runs whose spread can be trusted, see CHANCE.
+ENOUGH = 4
+# A single run has no spread, and that of two or three is often too small.
+# What two runs of the same kernel were seen to differ by: ioperm_latency's
+# p50 counts instructions and repeats to the digit; yields depend on where in
+# a tick a call falls.
 ASSUMED = {"ioperm_latency": 0.002, "yield_latency": 0.05, "pi_ping": 0.10,
            "interactive_latency": 0.10, "hackbench": 0.05}
 # Percent of the calls of sched_yield().  A call that switches nobody takes a
@@ -76,6 +79,10 @@ ASSUMED = {"ioperm_latency": 0.002, "yield_latency": 0.05, "pi_ping": 0.10,
 # time of a call would call it slow to hand the CPU over at all.
 STUCK = 1
 PERCENTILES = ("p50", "p99")
+# In how many cases (a share) the medians of two sides of this many runs are
+# further apart in one direction than the larger range of the two, when there
+# is nothing but normal noise.  By simulation; test_report.py does it again.
+CHANCE = {2: 0.108, 3: 0.031, 4: 0.0060, 5: 0.0019, 6: 0.0003}
 BETTER, WORSE, SAME = "better", "worse", "within the noise"
 MARK = {BETTER: "better", WORSE: "**worse**", SAME: "·"}
 
@@ -264,12 +271,14 @@ def spread(values):
 def noise(benchmark, base, series):
     """Return by how much two sides may differ by chance (float, 0.1 = 10 %).
 
-    base, series: the runs' values.  The larger spread of the two; what is
-    assumed of the benchmark when a side has one run only.
+    base, series: the runs' values.  The larger spread of the two; with few
+    runs at least what is assumed of the benchmark.
     """
     spreads = [spread(base), spread(series)]
     if None in spreads:
         return ASSUMED[benchmark]
+    if min(len(base), len(series)) < ENOUGH:
+        spreads.append(ASSUMED[benchmark])
     return max(spreads)
 
 
@@ -932,6 +941,18 @@ def build(samples):
     return page
 
 
+def numbers(values):
+    """Return the ends of a range of int (list) as text: '6' or '2 to 6'."""
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def by_chance(rows):
+    """Return how many of rows (compare()) noise alone would call worse."""
+    most = max(CHANCE)
+    return sum(CHANCE[min(row["runs"], most)] for row in rows)
+
+
 def summary(page, samples, rows):
     """Add the summary: what is better, worse, and not there."""
     page.head("In short")
@@ -949,6 +970,15 @@ def summary(page, samples, rows):
             points.append("Measured once, so that the noise is assumed: "
                           + ", ".join(f"`{name}` ({percent(ASSUMED[name])})"
                                       for name in once) + ".")
+        several = [row for row in rows if row["runs"] > 1]
+        if several:
+            points.append(
+                f"{len(several)} of them were measured "
+                + numbers([row["runs"] for row in several])
+                + " times a side. Were all of them nothing but normal noise, "
+                f"at most {by_chance(several):.1f} would be called worse by "
+                "chance and as many better; figures that jump, such as a "
+                "maximum, are called so more often.")
     if missing:
         points.append("No result of " + ", ".join(f"`{name}`"
                                                   for name in missing)

@@ -50,7 +50,11 @@ PUBLISHED = ROOT / "results/study"
 HISTORY = ROOT / "history"
 HISTORY_PATCHES = {"history_8k": "2.6.8.1-copy-8k.patch",
                    "history_prefix": "2.6.9-copy-prefix.patch"}
-REPEAT = 3
+# Runs of base and series, and of the other columns at most.  With two or
+# three of each, one noisy figure in ten or thirty differs by more than its
+# spread (see CHANCE in report.py), and hundreds of figures are compared.
+REPEAT = 6
+REPEAT_OTHERS = 2
 GUEST_SECONDS = 4 * 3600
 # By the guest's clock, which skips what is idle.
 PROGRAM_SECONDS = 12 * 3600
@@ -75,24 +79,24 @@ GROUPS = (1, 2, 4, 10, 20, 40)
 # no case is too short for hackbench's three digits.
 LOOPS = {"tcg": 200, "kvm": 20000}
 MIN_LOOPS = 10
-# Benchmark, part, columns, arguments, seconds of one cell on two cores under
+# Benchmark, part, columns, arguments, seconds of one cell on one core under
 # emulation.  {seed} is the number of the run, the same on all columns.
 PLAN = (
-    ("ioperm_latency", "", PAST, "", 40),
-    ("yield_latency", "", SCHEDULED, "{features}", 150),
-    ("pi_ping", "threads", SIDES, "--layout threads", 300),
-    ("pi_ping", "processes", SCHEDULED, "--layout processes", 300),
-    ("pi_ping", "cgroups", SIDES, "--layout cgroups", 300),
-    ("pi_ping", "batch", SIDES, "--layout processes --policy batch", 300),
+    ("ioperm_latency", "", PAST, "", 12),
+    ("yield_latency", "", SCHEDULED, "{features}", 200),
+    ("pi_ping", "threads", SIDES, "--layout threads", 30),
+    ("pi_ping", "processes", SCHEDULED, "--layout processes", 30),
+    ("pi_ping", "cgroups", SIDES, "--layout cgroups", 30),
+    ("pi_ping", "batch", SIDES, "--layout processes --policy batch", 30),
     ("interactive_latency", "threads", SIDES,
-     "--all --layout threads --seed {seed}", 500),
+     "--all --layout threads --seed {seed}", 140),
     ("interactive_latency", "processes", SCHEDULED,
-     "--all --layout processes --seed {seed}", 500),
+     "--all --layout processes --seed {seed}", 140),
     ("interactive_latency", "cgroup", SIDES,
-     "--all --layout cgroup --seed {seed}", 500),
+     "--all --layout cgroup --seed {seed}", 140),
     ("interactive_latency", "cgroups", SIDES,
-     "--all --layout cgroups --seed {seed}", 500),
-    ("hackbench", "", SCHEDULED, "", 90),
+     "--all --layout cgroups --seed {seed}", 140),
+    ("hackbench", "", SCHEDULED, "", 55),
 )
 # Seconds to build a kernel from nothing, and when it is there.
 BUILD_SECONDS = {False: 360, True: 15}
@@ -133,11 +137,15 @@ class Cell:
 
 
 def plan(repeat):
-    """Return all cells (list of Cell), each column's first runs first."""
+    """Return all cells (list of Cell), each column's first runs first.
+
+    repeat: runs (int) of base and series.
+    """
     return [Cell(benchmark, part, column, arguments, guess, number)
             for number in range(1, repeat + 1)
             for benchmark, part, columns, arguments, guess in PLAN
-            for column in columns]
+            for column in columns
+            if column in SIDES or number <= REPEAT_OTHERS]
 
 
 def chosen(cells, patterns):
@@ -309,7 +317,8 @@ def cell_script(cell, accel):
     if cell.column in schedext.SCHEDULERS:
         command = schedext.under(
             f"/bin/{schedext.SCHEDULERS[cell.column]}", command)
-    return (f"export PATH=/bin\nip link set lo up\nleft={DELAY * cell.repeat}\n"
+    return ("export PATH=/bin\nip link set lo up\n"
+            f"left={DELAY * cell.repeat}\n"
             "while [ $left -gt 0 ]; do left=$((left - 1)); done\n"
             f"{command}\n"), cases
 
@@ -588,7 +597,8 @@ def main():
         description=__doc__.split("\n\n")[0],
         epilog="ACCEL=tcg|kvm overrides the choice of the accelerator.")
     parser.add_argument("--repeat", type=int, default=REPEAT,
-                        help=f"runs of each (default: {REPEAT})")
+                        help=f"runs of base and series (default: {REPEAT}); "
+                        f"of the others at most {REPEAT_OTHERS}")
     parser.add_argument("--jobs", type=int, default=0,
                         help="cells at a time (default: one for each "
                         "processor; with KVM always 1)")

@@ -2,9 +2,11 @@
 """report.py and svgplot.py: what is said of figures, and how it is drawn."""
 
 import json
+import random
 import re
 import unittest
 import xml.etree.ElementTree as ElementTree
+from unittest import mock
 
 from helper import ROOT, Case, write
 
@@ -64,11 +66,20 @@ class Judge(unittest.TestCase):
     def test_beyond_it(self):
         for more, verdict in ((False, report.WORSE), (True, report.BETTER)):
             self.assertEqual(report.judge(
-                "pi_ping", [100, 101, 102], [110, 111, 112], more)[2],
+                "pi_ping", [100, 101, 102, 101], [110, 111, 112, 111],
+                more)[2],
                 verdict)
         self.assertEqual(report.judge(
-            "pi_ping", [100, 101, 102], [90, 91, 92], False)[2],
+            "pi_ping", [100, 101, 102, 101], [90, 91, 92, 91], False)[2],
             report.BETTER)
+
+    def test_few_runs_have_at_least_the_noise_that_is_assumed(self):
+        for runs, verdict in ((2, report.SAME), (3, report.SAME),
+                              (report.ENOUGH, report.WORSE)):
+            self.assertEqual(report.judge("pi_ping", [100] * runs,
+                                          [105] * runs, False)[2], verdict)
+        self.assertEqual(report.judge("pi_ping", [100] * 2, [120] * 2,
+                                      False)[2], report.WORSE)
 
     def test_one_run_has_the_noise_that_is_assumed(self):
         below = 1 + report.ASSUMED["yield_latency"] * 0.9
@@ -85,6 +96,29 @@ class Judge(unittest.TestCase):
         self.assertEqual(verdict, report.WORSE)
         self.assertEqual(report.judge("yield_latency", [0], [0], False)[2],
                          report.SAME)
+
+
+class Chance(unittest.TestCase):
+    """What noise alone would call worse."""
+
+    @mock.patch.dict(report.ASSUMED, pi_ping=0)
+    def test_the_table_is_what_a_simulation_gives(self):
+        source = random.Random(1)
+        trials = 20000
+        for runs, share in report.CHANCE.items():
+            worse = sum(report.judge(
+                "pi_ping", [source.gauss(100, 1) for _ in range(runs)],
+                [source.gauss(100, 1) for _ in range(runs)], False)[2]
+                == report.WORSE for _ in range(trials))
+            # Four standard deviations of a count.
+            self.assertLess(abs(worse - trials * share),
+                            4 * (trials * share) ** 0.5 + 1, runs)
+
+    def test_sum_over_the_figures(self):
+        self.assertAlmostEqual(report.by_chance(
+            [{"runs": 2}, {"runs": 3}, {"runs": 9}]), 0.108 + 0.031 + 0.0003)
+        self.assertEqual(report.numbers([2, 6, 3]), "2 to 6")
+        self.assertEqual(report.numbers([6, 6]), "6")
 
 
 class Yield(unittest.TestCase):

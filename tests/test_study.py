@@ -52,6 +52,16 @@ class Plan(unittest.TestCase):
                              cell.benchmark == "yield_latency"
                              and cell.column.startswith("series"), cell.name)
 
+    def test_how_often(self):
+        for repeat in (1, 2, 5):
+            runs = {}
+            for cell in study.plan(repeat):
+                runs.setdefault(cell.column, set()).add(cell.repeat)
+            for column, numbers in runs.items():
+                most = repeat if column in study.SIDES else \
+                    min(repeat, study.REPEAT_OTHERS)
+                self.assertEqual(numbers, set(range(1, most + 1)), column)
+
     def test_only(self):
         cells = study.plan(2)
         names = [cell.name for cell in study.chosen(
