@@ -494,7 +494,7 @@ def show_plan(cells):
     rest = [cell for cell in cells if not done_cell(cell.path)]
     say(f"{len(cells)} cells, {len(cells) - len(rest)} done; the others "
         f"take about {duration(sum(expected(c, seconds) for c in rest))} "
-        "and the time to build their kernels")
+        "of a processor, and the time to build their kernels")
 
 
 def announce(cells, rest, missing, jobs):
