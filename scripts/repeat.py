@@ -202,12 +202,12 @@ def split_output(text):
     return found
 
 
-def boot_row(row, programs, job):
+def boot_row(row, folder, programs, job):
     """Run the programs (list of Path) in a Row's guest named job (str).
 
-    Returns (what it printed, its console), a str and a Path.
+    folder: where the kernel was built (Path).  Returns (what it printed, its
+    console), a str and a Path.
     """
-    folder = row.folder()
     if row.bits == 32:
         runs = boot_tiny(folder / "arch/x86/boot/bzImage",
                          [(path, command_of(path)) for path in programs],
@@ -237,9 +237,10 @@ def run_row(name, row, programs, number, skips):
     """
     job = f"repeat-{name}-{number}"
     run = {"programs": {}, "took": {}, "wrong": {}}
+    folder = row.folder()
     start = time.monotonic()
     try:
-        output, console = boot_row(row, programs, job)
+        output, console = boot_row(row, folder, programs, job)
     except Fail as failure:
         run["wrong"]["the guest"] = str(failure)
         return run
