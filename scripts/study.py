@@ -442,16 +442,21 @@ class Crew:
 
     @staticmethod
     def child(pipe, work):
-        """Work in a process of its own, and say what went wrong."""
+        """Work in a process of its own; say what went wrong, and the time.
+
+        The one that waits may see the end later: it builds kernels too.
+        """
+        start = time.monotonic()
+        why = ""
         with open(os.devnull, "w") as nothing, \
                 contextlib.redirect_stdout(nothing):
             try:
                 work()
-                pipe.send("")
             except Fail as failure:
-                pipe.send(str(failure))
+                why = str(failure)
             except KeyboardInterrupt:
                 sys.exit(130)
+        pipe.send((why, time.monotonic() - start))
 
     def fail(self, name, why):
         """Count a piece that failed."""
@@ -469,11 +474,12 @@ class Crew:
                     for _, _, name, start in self.running.values()))
         for sentinel in ended:
             process, pipe, name, start = self.running.pop(sentinel)
-            why = f"{name} ended without a word"
+            why, seconds = f"{name} ended without a word", \
+                time.monotonic() - start
             with contextlib.suppress(EOFError):
-                why = pipe.recv()
+                why, seconds = pipe.recv()
             process.join()
-            say(f"    {name}: {duration(time.monotonic() - start)}")
+            say(f"    {name}: {duration(seconds)}")
             if why:
                 self.fail(name, why)
 

@@ -278,6 +278,15 @@ class Crew(Case):
         self.assertEqual(crew.failed, ["name 0"])
         self.assertIn("name 0 ended without a word", self.out.getvalue())
 
+    def test_its_time_ends_with_it(self):
+        with redirect_stdout(io.StringIO()) as out, \
+                study.Crew(2) as crew:
+            crew.do("one", "one", lambda: None)
+            # Meanwhile a kernel is built.
+            time.sleep(1.6)
+            crew.finish()
+        self.assertIn("one: 0 s\n", out.getvalue())
+
     def test_no_more_than_there_is_room_for(self):
         room = self.temp / "room"
         room.mkdir()
