@@ -31,10 +31,10 @@ from common import (BUILD, CONFIGS, LOGS, RESULTS, ROOT, Fail, build_lock,
                     write_atomically)
 from gates import build_image, command_of, test_sources
 from guest import boot, choose_kvm
-from kernel import build_kernel
+from kernel import KERNELS, build_kernel
 from mutants import (compiler, digest, parse_ktap, source_key,
                      test_key)
-from objects import PLACE, build_programs, gate_tree
+from objects import KNOWN, PLACE, build_programs, gate_tree
 from tinyguest import boot_tiny
 
 REPORT = RESULTS / "repeat.json"
@@ -71,13 +71,19 @@ class Row:
 
     def folder(self):
         """Build the kernel if need be; returns its folder (Path)."""
-        if self.kernel in ("series", "debug"):
+        if self.kernel in KERNELS:
             return build_kernel(self.kernel)
         return build_image(self.kernel)[0]
 
+    def fragments(self):
+        """Return the parts (list of Path) of its kernel's configuration."""
+        return KERNELS[self.kernel][1] if self.kernel in KERNELS \
+            else KNOWN[self.kernel].fragments
+
     def words(self):
         """Return what a result is known by (list)."""
-        return [self.title, self.kernel, self.cpus, *self.append, self.wrap]
+        return [self.title, self.kernel, self.cpus, *self.append, self.wrap,
+                digest(*(path.read_text() for path in self.fragments()))]
 
 
 # Whoever is refused can be seen to be refused.

@@ -6,7 +6,7 @@ import json
 import unittest
 from unittest import mock
 
-from helper import Case
+from helper import Case, write
 
 import repeat
 from common import Fail
@@ -221,6 +221,17 @@ class Again(Case):
         self.run_rows(3)
         self.run_rows(3, published=True)
         self.assertEqual(self.booted, [])
+
+    def test_runs_of_another_configuration_do_not_count(self):
+        fragment = write(self.temp / "a.config", "CONFIG_A=y\n")
+        with mock.patch.dict(repeat.KERNELS,
+                             series=("applied", (fragment,))):
+            self.run_rows()
+            self.run_rows()
+            self.assertEqual(self.booted, [])
+            write(fragment, "CONFIG_A=n\n")
+            self.run_rows()
+        self.assertEqual(len(self.booted), 4)
 
     def test_a_kernel_that_cannot_use_the_hosts_files(self):
         runs = [("ioperm_32", Run(0, "1..1\nok 1 a\n", 3)),
