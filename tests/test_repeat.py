@@ -6,7 +6,7 @@ import json
 import unittest
 from unittest import mock
 
-from helper import Case, write
+from helper import Case
 
 import repeat
 from common import Fail
@@ -223,13 +223,14 @@ class Again(Case):
         self.assertEqual(self.booted, [])
 
     def test_runs_of_another_configuration_do_not_count(self):
-        fragment = write(self.temp / "a.config", "CONFIG_A=y\n")
+        fragment = self.temp / "a.config"
+        fragment.write_text("CONFIG_A=y\n")
         with mock.patch.dict(repeat.KERNELS,
                              series=("applied", (fragment,))):
             self.run_rows()
             self.run_rows()
             self.assertEqual(self.booted, [])
-            write(fragment, "CONFIG_A=n\n")
+            fragment.write_text("CONFIG_A=n\n")
             self.run_rows()
         self.assertEqual(len(self.booted), 4)
 
