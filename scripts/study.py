@@ -330,6 +330,8 @@ def cell_key(cell, accel):
     digest.update(source_key(branch).encode())
     for path in fragments:
         digest.update(path.read_bytes())
+    if cell.column in schedext.SCHEDULERS:
+        digest.update(schedext.CLANG.encode())
     if cell.benchmark != "hackbench":
         digest.update(git("rev-parse", "applied:"
                           + programs.source(cell.benchmark),

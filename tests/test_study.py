@@ -114,6 +114,17 @@ class Cells(Case):
                      and cell.column == "series")
         self.assertEqual(study.expected(other, seconds), 20)
 
+    def test_another_compiler_makes_another_scheduler(self):
+        cells = {cell.column: cell for cell in study.chosen(
+            study.plan(1), ["yield_latency"])}
+        with mock.patch.object(study, "git", lambda *words, cwd: "blob"), \
+                mock.patch.object(study, "source_key", lambda branch: "s"):
+            for column, same in (("base", True), ("ext_qmap", False)):
+                first = study.cell_key(cells[column], "tcg")
+                with mock.patch.object(study.schedext, "CLANG", "-99"):
+                    self.assertEqual(study.cell_key(cells[column], "tcg")
+                                     == first, same, column)
+
     def run_study(self, measured, jobs=1):
         """Run two cells without kernels; returns what was printed."""
         cells = study.chosen(study.plan(1), ["ioperm_latency"])[:2]
