@@ -333,6 +333,35 @@ class Crew(Case):
             os.kill(int((self.temp / "pid").read_text()), 0)
 
 
+class RunCell(Case):
+    """run_cell(): what comes out of a guest."""
+
+    def run_cell(self, status, shown):
+        """Run a cell whose program ended so; shown: its JSON (str) or None."""
+        run = SimpleNamespace(output="the last line\n", status=status)
+        files = [] if shown is None else \
+            [("report", SimpleNamespace(output=shown))]
+        cell = study.chosen(study.plan(1), ["pi_ping.threads.base"])[0]
+        with mock.patch.multiple(
+                study, BUILD=self.temp, LOGS=self.temp,
+                closure=lambda names: [], image_path=lambda tree: tree,
+                boot_tiny=lambda *words, **more: [("script", run), *files]):
+            return study.run_cell(cell, self.temp, self.temp / "pi_ping",
+                                  None, False)
+
+    def test_a_result(self):
+        for status in (0, 4):
+            self.assertEqual(self.run_cell(status, '{"cases": []}'),
+                             {"cases": []})
+
+    def test_none(self):
+        for status, shown in ((0, None), (0, ""), (0, "{"),
+                              (1, '{"cases": []}'), (None, None)):
+            with self.assertRaises(Fail) as caught:
+                self.run_cell(status, shown)
+            self.assertIn("the last line", str(caught.exception))
+
+
 class Scripts(unittest.TestCase):
     """cell_script(): what the guest of a cell runs."""
 
