@@ -26,6 +26,7 @@ PUBLISHED = ROOT / "results"
 STUDY = RESULTS / "study"
 BENCHMARKS = ("ioperm_latency", "yield_latency", "pi_ping",
               "interactive_latency", "hackbench")
+SIDES = ("base", "series")
 # What a column is called. The order is that of the tables.
 COLUMNS = {
     "history_8k": "as 2.6.8.1: 8 KB, every switch",
@@ -35,6 +36,14 @@ COLUMNS = {
     "base_softrt": "base, soft real-time",
     "series_softrt": "series, soft real-time",
     "ext_simple": "scx_simple", "ext_qmap": "scx_qmap",
+}
+# Which columns are drawn together, and what their pictures are called: with
+# all of them in one, no line can be told from another.
+FAMILIES = {
+    "": ("", ("history_8k", "history_prefix", "base", "off", "series")),
+    "configured": (", configured", ("base_server", "series_server",
+                                    "base_softrt", "series_softrt")),
+    "schedulers": (", schedulers", ("base", "ext_simple", "ext_qmap")),
 }
 # The order of the parts of a benchmark.
 PARTS = ("threads", "processes", "cgroup", "cgroups", "batch")
@@ -157,7 +166,9 @@ class Samples:
         for case in result.get("cases", ()):
             where = column
             if case.get("features") == "old":
-                where = "off" if column == "series" else f"{column}_off"
+                if column != "series":
+                    continue
+                where = "off"
             skipped = self.skips.setdefault(key, {}).setdefault(where, {})
             name = case["name"]
             if case.get("status") != "ok":
@@ -249,7 +260,7 @@ def collect(bench, folders):
         samples.accel["bench"] = report.get("accel")
     for cell in cells:
         if cell["benchmark"] in from_study \
-                or cell["column"] not in ("base", "series"):
+                or cell["column"] not in SIDES:
             samples.add(cell["benchmark"], cell.get("part", ""),
                         cell["column"], cell["result"])
             samples.about.setdefault(cell["column"], cell.get("kernel", {}))
@@ -335,6 +346,7 @@ def compare(samples, key, base="base", series="series"):
             if figure == "p50" and middles_overlap(samples, key, case, both):
                 verdict = SAME
             rows.append({"benchmark": key[0], "part": key[1], "case": case,
+                         "columns": both,
                          "figure": figure, "unit": unit, "scale": scale,
                          "base": statistics.median(a),
                          "series": statistics.median(b), "ratio": ratio,
@@ -611,6 +623,27 @@ def relative(samples, key, column, case, reference):
     return a / b if a is not None and b else None
 
 
+def family(samples, key, name):
+    """Return the columns (list of str) of FAMILIES that have figures."""
+    return [column for column in samples.columns(key)
+            if column in FAMILIES[name][1]]
+
+
+def lines(samples, key, columns, names, figure, scale=1):
+    """Return what svgplot draws: (column, title, values) of each column.
+
+    names: of the cases, in the order of the values.
+    """
+    return [(column, COLUMNS[column],
+             [scaled(samples.median(key, column, name, figure), scale)
+              for name in names]) for column in columns]
+
+
+def picture_name(name, which):
+    """Return the name of a picture (str) of a family."""
+    return f"report-{name}" + (f"-{which}" if which else "")
+
+
 def yield_section(page, samples):
     """sched_yield(): 1998 beside today's."""
     data = read_json(DATA / "1998-sched-yield.json")
@@ -618,12 +651,8 @@ def yield_section(page, samples):
     page.text(f"1998, on a {data['machine']}: {data['measures']}, "
               f"{data['unit']}. " + source(data) + " " + data["missing"])
     key = "yield_latency", ""
-    columns = samples.columns(key)
-    rows = {}
-    for case in samples.cases.get(key, {}):
-        found = re.fullmatch(r"switch-(proc|thread)-(\d+)", case)
-        if found:
-            rows[case] = found.group(1), int(found.group(2))
+    columns = family(samples, key, "")
+    rows = queues(samples)
     then = {row["tasks"]: row["values"] for row in data["rows"]}
     if not rows:
         page.table(["tasks"] + [f"{column['name']}: {column['what']}, us"
@@ -635,7 +664,7 @@ def yield_section(page, samples):
     page.table(
         ["tasks"] + [f"{column['name']}: {column['what']}, us"
                      for column in data["columns"]] + ["then: ratio"]
-        + [f"{COLUMNS.get(column, column)}, ns" for column in columns]
+        + [f"{COLUMNS[column]}, ns" for column in columns]
         + ["series / base"],
         [[f"{tasks} {'processes' if kind == 'proc' else 'threads'}"]
          + ([str(value) for value in then[tasks]]
@@ -646,24 +675,13 @@ def yield_section(page, samples):
          + [ratio_text(samples.median(key, "series", case, "ns_per_call"),
                        samples.median(key, "base", case, "ns_per_call"))]
          for case, (kind, tasks) in rows.items()])
-    processes = [(tasks, case) for case, (kind, tasks) in rows.items()
-                 if kind == "proc"]
-    page.picture(
-        "report-yield-queue",
-        svgplot.line_chart(
-            "All tasks of one CPU do nothing but yield",
-            "processes on the run queue", "ns per call",
-            [str(tasks) for tasks, _ in processes],
-            [(column, COLUMNS.get(column, column),
-              [samples.median(key, column, case, "ns_per_call")
-               for _, case in processes]) for column in columns]),
-        "lines: time of a yield against the number of tasks")
+    draw_queues(page, samples, "")
     page.text("The 1998 gain came from a loop that went over all tasks "
               "when their counters were used up. That loop is gone: what a "
               "yielder is charged hardly matters to a queue of nothing but "
               "yielders. What is left of the mistake of 1998 is what it pays "
               "beside tasks that do not yield:")
-    polite_pictures(page, samples, key, columns)
+    draw_polite(page, samples, "")
     gooch = read_json(DATA / "1998-scheduler.json")
     page.head("The same instrument in 1998: two real-time tasks", 3)
     page.text(f"{gooch['measures'].capitalize()}, {gooch['unit']}. "
@@ -684,8 +702,33 @@ def yield_section(page, samples):
     return rows
 
 
-def polite_pictures(page, samples, key, columns):
+def queues(samples):
+    """Return {case: ("proc" or "thread", number of tasks)} of yields."""
+    found = {case: re.fullmatch(r"switch-(proc|thread)-(\d+)", case)
+             for case in samples.cases.get(("yield_latency", ""), {})}
+    return {case: (match.group(1), int(match.group(2)))
+            for case, match in found.items() if match}
+
+
+def draw_queues(page, samples, which):
+    """Draw the time of a yield of a family against the tasks."""
+    key = "yield_latency", ""
+    processes = [(tasks, case) for case, (kind, tasks)
+                 in queues(samples).items() if kind == "proc"]
+    page.picture(
+        picture_name("yield-queue", which),
+        svgplot.line_chart(
+            "All tasks of one CPU do nothing but yield" + FAMILIES[which][0],
+            "processes on the run queue", "ns per call",
+            [str(tasks) for tasks, _ in processes],
+            lines(samples, key, family(samples, key, which),
+                  [case for _, case in processes], "ns_per_call")),
+        "lines: time of a yield against the number of tasks")
+
+
+def draw_polite(page, samples, which):
     """Draw what a polite worker gets, against the slice of all tasks."""
+    key = "yield_latency", ""
     cases = {}
     for name, case in samples.cases.get(key, {}).items():
         if case.get("kind") == "polite" and case.get("work_us") == 100:
@@ -701,14 +744,13 @@ def polite_pictures(page, samples, key, columns):
                 ("p50", f"... and how long its calls take (p50), beside "
                  f"{beside}", "ms", 1e6, True)):
             page.picture(
-                f"report-yield-{figure}-{hogs}",
+                picture_name(f"yield-{figure}-{hogs}", which),
                 svgplot.line_chart(
-                    title, "slice of all tasks", label,
+                    title + FAMILIES[which][0], "slice of all tasks", label,
                     [texts.get(size, f"{size} us") for size, _ in found],
-                    [(column, COLUMNS.get(column, column),
-                      [scaled(samples.median(key, column, name, figure),
-                              scale) for _, name in found])
-                     for column in columns], logarithmic=log, height=190),
+                    lines(samples, key, family(samples, key, which),
+                          [name for _, name in found], figure, scale),
+                    logarithmic=log, height=190),
                 f"lines: {figure} of a worker beside {beside}")
 
 
@@ -737,36 +779,40 @@ def ping_section(page, samples):
     rows = []
     for part in parts:
         key = "pi_ping", part
-        columns = samples.columns(key)
-        loads = sorted((int(case["load"]), name) for name, case
-                       in samples.cases[key].items()
-                       if case.get("interactive", True)
-                       and case.get("load") is not None)
         page.head(f"{part or 'pi_ping'}", 3)
-        for figure, title, label, log, high in (
-                ("met_percent", "deadlines met", "% of the deadlines", False,
-                 100),
-                ("relative", "digits of pi per second, against one task "
-                 "alone", "%", False, 100),
-                ("p99", "latency, p99", "ms", True, None)):
-            scale = 1e6 if figure == "p99" else 1
-            lines = [(column, COLUMNS.get(column, column),
-                      [None if figure == "relative" and not load else
-                       scaled(samples.median(key, column, name, figure),
-                              scale) for load, name in loads])
-                     for column in columns]
-            if not any(value is not None for line in lines
-                       for value in line[2]):
-                continue
-            page.picture(
-                f"report-pi-ping-{part or 'all'}-{figure}",
-                svgplot.line_chart(f"pi_ping, {part}: {title}",
-                                   "load processes", label,
-                                   [str(load) for load, _ in loads], lines,
-                                   logarithmic=log, high=high, height=210),
-                f"lines: {title} against the number of load processes")
+        draw_ping(page, samples, part, "")
         rows += comparison(page, samples, key, f"`pi_ping`, {part}")
     return rows
+
+
+def draw_ping(page, samples, part, which):
+    """Draw the figures of 2009 of a family against the load."""
+    key = "pi_ping", part
+    loads = sorted((int(case["load"]), name) for name, case
+                   in samples.cases[key].items()
+                   if case.get("interactive", True)
+                   and case.get("load") is not None)
+    for figure, title, label, log, high in (
+            ("met_percent", "deadlines met", "% of the deadlines", False,
+             100),
+            ("relative", "digits of pi per second, against one task alone",
+             "%", False, 100),
+            ("p99", "latency, p99", "ms", True, None)):
+        # Without a load there are no digits.
+        shown = [(load, name) for load, name in loads
+                 if load or figure != "relative"]
+        drawn = lines(samples, key, family(samples, key, which),
+                      [name for _, name in shown], figure,
+                      1e6 if figure == "p99" else 1)
+        if not any(value is not None for line in drawn for value in line[2]):
+            continue
+        page.picture(
+            picture_name(f"pi-ping-{part or 'all'}-{figure}", which),
+            svgplot.line_chart(
+                f"pi_ping, {part}{FAMILIES[which][0]}: {title}",
+                "load processes", label, [str(load) for load, _ in shown],
+                drawn, logarithmic=log, high=high, height=210),
+            f"lines: {title} against the number of load processes")
 
 
 def interactive_section(page, samples):
@@ -783,25 +829,11 @@ def interactive_section(page, samples):
     rows = []
     for part in parts:
         key = "interactive_latency", part
-        columns = samples.columns(key)
+        columns = family(samples, key, "")
         page.head(f"{part or 'interactive_latency'}", 3)
-        beside = [(case["task"], name) for name, case
-                  in samples.cases[key].items()
-                  if case.get("load") == "burn" and case.get("task")]
-        if beside:
-            page.picture(
-                f"report-interactive-{part or 'all'}",
-                svgplot.bar_chart(
-                    f"Beside four tasks that compute, as {part}: latency, "
-                    "p99", "measured task", "ms",
-                    [task for task, _ in beside],
-                    [(column, COLUMNS.get(column, column),
-                      [scaled(samples.median(key, column, name, "p99"), 1e6)
-                       for _, name in beside]) for column in columns],
-                    height=190, form=plain),
-                "bars: p99 of the latency of each task beside burn")
+        draw_interactive(page, samples, part, "")
         page.table(
-            ["case"] + [f"{COLUMNS.get(column, column)}: {text}"
+            ["case"] + [f"{COLUMNS[column]}: {text}"
                         for column in columns
                         for text in ("mean ± deviation, ms", "max, ms",
                                      "% met")],
@@ -815,6 +847,25 @@ def interactive_section(page, samples):
         rows += comparison(page, samples, key,
                            f"`interactive_latency`, {part}")
     return rows
+
+
+def draw_interactive(page, samples, part, which):
+    """Draw the latency of each task of a family beside four that compute."""
+    key = "interactive_latency", part
+    beside = [(case["task"], name) for name, case
+              in samples.cases[key].items()
+              if case.get("load") == "burn" and case.get("task")]
+    if beside:
+        page.picture(
+            picture_name(f"interactive-{part or 'all'}", which),
+            svgplot.bar_chart(
+                f"Beside four tasks that compute, as {part}"
+                f"{FAMILIES[which][0]}: latency, p99", "measured task", "ms",
+                [task for task, _ in beside],
+                lines(samples, key, family(samples, key, which),
+                      [name for _, name in beside], "p99", 1e6),
+                height=190, form=plain),
+            "bars: p99 of the latency of each task beside burn")
 
 
 def layouts_table(page, samples, parts):
@@ -842,24 +893,64 @@ def layouts_table(page, samples, parts):
                 for (task, load), names in tasks.items()])
 
 
+def draw_all(page, samples, which):
+    """Draw each benchmark's pictures of a family that has figures."""
+    if family(samples, ("yield_latency", ""), which):
+        draw_queues(page, samples, which)
+        draw_polite(page, samples, which)
+    for benchmark, draw in (("pi_ping", draw_ping),
+                            ("interactive_latency", draw_interactive),
+                            ("hackbench", draw_hackbench)):
+        for part in samples.parts(benchmark):
+            if family(samples, (benchmark, part), which):
+                draw(page, samples, part, which)
+
+
+def with_columns(samples, *columns):
+    """Return the benchmarks and parts (list) that have all these columns."""
+    return [key for key in samples.values
+            if set(columns) <= set(samples.columns(key))]
+
+
 def configurations_section(page, samples):
     """Server against soft real-time configuration."""
     page.head("Server against soft real-time configuration")
     page.text("`configs/study-server.config` (HZ=100, PREEMPT_LAZY) and "
               "`configs/study-softrt.config` (HZ=1000, PREEMPT) say what the "
               "options of 2009 are called today.")
-    there = [key for key in samples.values
-             if {"base_server", "base_softrt"} <= set(samples.columns(key))]
+    draw_all(page, samples, "configured")
+    there = with_columns(samples, "base_server", "base_softrt")
+    rows = []
     if not there:
         page.text("**Today: no result.** `make study` measures it.")
     for key in there:
         title = f"`{key[0]}`" + (f", {key[1]}" if key[1] else "")
-        comparison(page, samples, key, title, "base_server", "base_softrt")
-        comparison(page, samples, key, title, "series_server",
-                   "series_softrt")
-    return [row for key in there for side in ("server", "softrt")
-            for row in compare(samples, key, f"base_{side}",
-                               f"series_{side}")]
+        for side in SIDES:
+            comparison(page, samples, key, title, f"{side}_server",
+                       f"{side}_softrt")
+        for kind in ("server", "softrt"):
+            rows += comparison(page, samples, key, title, f"base_{kind}",
+                               f"series_{kind}")
+    return rows
+
+
+def schedulers_section(page, samples):
+    """EEVDF against schedulers that are loaded through sched_ext."""
+    page.head("EEVDF against schedulers of tools/sched_ext")
+    page.text("The base without and with a scheduler of the tree's own, "
+              "which it calls examples: `scx_simple`, a global queue in the "
+              "order of virtual time, and `scx_qmap`, five queues by weight. "
+              "Neither is meant to be a good one for this work.")
+    there = with_columns(samples, "base", "ext_simple") or \
+        with_columns(samples, "base", "ext_qmap")
+    if not there:
+        page.text("**Today: no result.** `make study` measures it.")
+    draw_all(page, samples, "schedulers")
+    for key in there:
+        title = f"`{key[0]}`" + (f", {key[1]}" if key[1] else "")
+        for column in FAMILIES["schedulers"][1][1:]:
+            comparison(page, samples, key, title, "base", column)
+    return []
 
 
 def hackbench_section(page, samples):
@@ -874,26 +965,30 @@ def hackbench_section(page, samples):
         return []
     rows = []
     for part in parts:
-        key = "hackbench", part
-        kinds = {}
-        for name, case in samples.cases[key].items():
-            kind = f"{case.get('tasks', '')}, {case.get('via', '')}"
-            kinds.setdefault(kind, []).append((case.get("groups", 0), name))
-        for kind, found in kinds.items():
-            found.sort()
-            page.picture(
-                "report-hackbench-" + re.sub(r"\W+", "-", f"{part} {kind}")
-                .strip("-"),
-                svgplot.line_chart(
-                    f"hackbench: {kind}", "groups", "ms per loop",
-                    [str(groups) for groups, _ in found],
-                    [(column, COLUMNS.get(column, column),
-                      [samples.median(key, column, name, "ms_per_loop")
-                       for _, name in found])
-                     for column in samples.columns(key)], height=190),
-                f"lines: time of hackbench, {kind}")
-        rows += comparison(page, samples, key, "`hackbench`")
+        draw_hackbench(page, samples, part, "")
+        rows += comparison(page, samples, ("hackbench", part), "`hackbench`")
     return rows
+
+
+def draw_hackbench(page, samples, part, which):
+    """Draw the time of a loop of a family against the groups."""
+    key = "hackbench", part
+    kinds = {}
+    for name, case in samples.cases[key].items():
+        kind = f"{case.get('tasks', '')}, {case.get('via', '')}"
+        kinds.setdefault(kind, []).append((case.get("groups", 0), name))
+    for kind, found in kinds.items():
+        found.sort()
+        words = re.sub(r"\W+", "-", f"{part} {kind}").strip("-")
+        page.picture(
+            picture_name(f"hackbench-{words}", which),
+            svgplot.line_chart(
+                f"hackbench{FAMILIES[which][0]}: {kind}", "groups",
+                "ms per loop", [str(groups) for groups, _ in found],
+                lines(samples, key, family(samples, key, which),
+                      [name for _, name in found], "ms_per_loop"),
+                height=190),
+            f"lines: time of hackbench, {kind}")
 
 
 def kernel_text(samples):
@@ -931,7 +1026,7 @@ def build(samples):
     rows = []
     for section in (ports_section, yield_section, ping_section,
                     interactive_section, hackbench_section,
-                    configurations_section):
+                    configurations_section, schedulers_section):
         rows += section(page, samples)
     page.head("What was measured")
     page.points(kernel_text(samples) or ["Nothing yet."])
@@ -951,6 +1046,15 @@ def by_chance(rows):
     """Return how many of rows (compare()) noise alone would call worse."""
     most = max(CHANCE)
     return sum(CHANCE[min(row["runs"], most)] for row in rows)
+
+
+def where(row):
+    """Say (str) of which case a row of compare() is."""
+    more = [row["part"]] if row["part"] else []
+    if row["columns"] != SIDES:
+        more.append(COLUMNS[row["columns"][1]])
+    return f"`{row['benchmark']}`: `{row['case']}`" \
+        + (f" ({', '.join(more)})" if more else "")
 
 
 def summary(page, samples, rows):
@@ -994,8 +1098,7 @@ def summary(page, samples, rows):
         worse.sort(key=lambda row: -abs((row["ratio"] or 99) - 1))
         page.table(
             ["case", "figure", "base", "series", "series / base", "noise"],
-            [[f"`{row['benchmark']}`: `{row['case']}`"
-              + (f" ({row['part']})" if row["part"] else ""), row["unit"],
+            [[where(row), row["unit"],
               plain(row["base"], row["scale"]),
               plain(row["series"], row["scale"]),
               "-" if row["ratio"] is None else f"{row['ratio']:.3f}",

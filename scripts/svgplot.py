@@ -19,7 +19,10 @@ LEFT, RIGHT, BOTTOM = 78, 16, 54
 # Seen well enough on white and on black.
 COLOURS = {"base": "#d9730d", "series": "#2f81f7", "off": "#2da44e",
            "history_8k": "#8b949e", "history_prefix": "#a371f7",
-           "history": "#8b949e"}
+           "history": "#8b949e", "base_server": "#d9730d",
+           "series_server": "#2f81f7", "base_softrt": "#bf3989",
+           "series_softrt": "#1b9aaa", "ext_simple": "#2da44e",
+           "ext_qmap": "#a371f7"}
 MORE_COLOURS = ("#2da44e", "#bf3989", "#a371f7", "#8b949e", "#1b9aaa",
                 "#c69026")
 DASHES = ("", "6 4", "2 3", "9 3 2 3")

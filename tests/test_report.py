@@ -271,6 +271,31 @@ class Pages(Case):
                       "base, soft real-time, 10 figures", text)
         self.assertIn("1 ± 0.1", text)
 
+    def test_each_picture_shows_one_family(self):
+        self.assertEqual(set(report.COLUMNS), {
+            column for _, columns in report.FAMILIES.values()
+            for column in columns})
+        met = {column: value for value, column in enumerate(
+            ("base", "series", "base_server", "series_server", "base_softrt",
+             "series_softrt", "ext_simple", "ext_qmap"), 70)}
+        met["series_server"] = 40
+        self.bench()
+        self.report(**{column: cell("pi_ping", column, ping({1: value}), 1,
+                                    "processes")
+                       for column, value in met.items()})
+        for which, (_, columns) in report.FAMILIES.items():
+            svg = (self.temp / "out" / (report.picture_name(
+                "pi-ping-processes-met_percent", which) + ".svg")).read_text()
+            for column in met:
+                self.assertEqual(f">{report.COLUMNS[column]}<" in svg,
+                                 column in columns, (which, column))
+        text = self.text()
+        self.assertIn("base, server against series, server", text)
+        self.assertIn("base against scx_simple", text)
+        # What is worse in another configuration is on the list too.
+        self.assertIn("| `pi_ping`: `load-1` (processes, series, server) | "
+                      "% of the deadlines met | 72 | 40 |", text)
+
     def test_html_needs_no_other_file(self):
         self.bench()
         self.report()
