@@ -263,7 +263,7 @@ def differences(first, second):
                     unit = "cycles"
                 limit = max(report.spread(a) or 0, report.spread(b) or 0) \
                     if len(a) > 1 and len(b) > 1 else ASSUMED
-                ratio, _, verdict = report.judge(key[0], a, b, more, limit)
+                ratio, verdict = report.judge(a, b, more, limit)
                 rows.append((key[0], case, unit, scale, statistics.median(a),
                              statistics.median(b), ratio, limit, verdict))
     return rows

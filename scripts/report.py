@@ -77,12 +77,12 @@ FIGURES = {
 }
 # Runs whose spread can be trusted, see CHANCE.
 ENOUGH = 4
-# A single run has no spread, and that of two or three is often too small.
-# What two runs of the same kernel were seen to differ by: ioperm_latency's
-# p50 counts instructions and repeats to the digit; yields depend on where in
-# a tick a call falls.
-ASSUMED = {"ioperm_latency": 0.002, "yield_latency": 0.05, "pi_ping": 0.10,
-           "interactive_latency": 0.10, "hackbench": 0.05}
+# What two runs of the same kernel were seen to differ by, of figures that do
+# not depend on where in a tick something falls: ioperm_latency's p50 counts
+# instructions and repeats to the digit.  Only these are judged by fewer runs.
+ASSUMED = {("ioperm_latency", "p50"): 0.002,
+           ("yield_latency", "ns_per_call"): 0.05,
+           ("hackbench", "ms_per_loop"): 0.05}
 # Percent of the calls of sched_yield().  A call that switches nobody takes a
 # microsecond: with more of them than this on one side, percentiles of the
 # time of a call would call it slow to hand the CPU over at all.
@@ -91,9 +91,10 @@ PERCENTILES = ("p50", "p99")
 # In how many cases (a share) the medians of two sides of this many runs are
 # further apart in one direction than the larger range of the two, when there
 # is nothing but normal noise.  By simulation; test_report.py does it again.
-CHANCE = {2: 0.108, 3: 0.031, 4: 0.0060, 5: 0.0019, 6: 0.0003}
+CHANCE = {4: 0.0060, 5: 0.0019, 6: 0.0003}
 BETTER, WORSE, SAME = "better", "worse", "within the noise"
-MARK = {BETTER: "better", WORSE: "**worse**", SAME: "·"}
+FEW = "too few runs to tell"
+MARK = {BETTER: "better", WORSE: "**worse**", SAME: "·", FEW: "?"}
 
 PAGE = """\
 <!DOCTYPE html>
@@ -279,34 +280,38 @@ def spread(values):
     return (max(values) - min(values)) / abs(middle)
 
 
-def noise(benchmark, base, series):
+def noise(base, series, assumed=None):
     """Return by how much two sides may differ by chance (float, 0.1 = 10 %).
 
-    base, series: the runs' values.  The larger spread of the two; with few
-    runs at least what is assumed of the benchmark.
+    base, series: the runs' values.  The larger spread of the two; with fewer
+    than ENOUGH runs at least what is assumed, None when nothing is.
     """
     spreads = [spread(base), spread(series)]
-    if None in spreads:
-        return ASSUMED[benchmark]
     if min(len(base), len(series)) < ENOUGH:
-        spreads.append(ASSUMED[benchmark])
-    return max(spreads)
+        if assumed is None:
+            return None
+        spreads.append(assumed)
+    return max((value for value in spreads if value is not None), default=0)
 
 
-def judge(benchmark, base, series, more_is_better, limit=None):
-    """Compare two sides' values; returns (ratio or None, noise, verdict).
+def judge(base, series, more_is_better, limit):
+    """Compare two sides' values; returns (ratio or None, verdict).
 
-    limit: what counts as noise (float), of the two sides if not given.
+    limit: what counts as noise (float), None when that is not known.
     """
     a, b = statistics.median(base), statistics.median(series)
-    if limit is None:
-        limit = noise(benchmark, base, series)
-    if a == b:
-        return 1.0, limit, SAME
     ratio = b / a if a else None
+    if a == b:
+        return 1.0, SAME
+    if limit is None:
+        return ratio, FEW
+    # There is no share of nothing.
+    if 0 in (a, b) and max(min(base), min(series)) <= min(max(base),
+                                                          max(series)):
+        return ratio, SAME
     if ratio is not None and abs(ratio - 1) <= limit:
-        return ratio, limit, SAME
-    return ratio, limit, BETTER if (b > a) == more_is_better else WORSE
+        return ratio, SAME
+    return ratio, BETTER if (b > a) == more_is_better else WORSE
 
 
 def hands_over(samples, key, case, columns):
@@ -342,8 +347,10 @@ def compare(samples, key, base="base", series="series"):
             if not a or not b or figure in PERCENTILES and \
                     not hands_over(samples, key, case, both):
                 continue
-            ratio, limit, verdict = judge(key[0], a, b, more)
-            if figure == "p50" and middles_overlap(samples, key, case, both):
+            limit = noise(a, b, ASSUMED.get((key[0], figure)))
+            ratio, verdict = judge(a, b, more, limit)
+            if figure == "p50" and verdict != FEW \
+                    and middles_overlap(samples, key, case, both):
                 verdict = SAME
             rows.append({"benchmark": key[0], "part": key[1], "case": case,
                          "columns": both,
@@ -491,11 +498,9 @@ def comparison(page, samples, key, title, base="base", series="series"):
     rows = compare(samples, key, base, series)
     if not rows:
         return rows
-    order = {WORSE: 0, BETTER: 1, SAME: 2}
+    order = {WORSE: 0, BETTER: 1, FEW: 2, SAME: 3}
     count = {verdict: sum(row["verdict"] == verdict for row in rows)
              for verdict in order}
-    single = any(row["base_spread"] is None or row["series_spread"] is None
-                 for row in rows)
     page.table(
         ["case", "figure", COLUMNS[base], COLUMNS[series], "ratio",
          "spread", "spread", "beyond the noise"],
@@ -508,8 +513,8 @@ def comparison(page, samples, key, title, base="base", series="series"):
         folded=f"{title}: {COLUMNS[base]} against {COLUMNS[series]}, "
         f"{len(rows)} figures: "
         f"{count[BETTER]} better, {count[WORSE]} worse, {count[SAME]} within "
-        "the noise" + (f" (one run each; noise taken as "
-                       f"{percent(ASSUMED[key[0]])})" if single else ""))
+        "the noise"
+        + (f", {count[FEW]} of too few runs to tell" if count[FEW] else ""))
     return rows
 
 
@@ -895,14 +900,17 @@ def layouts_table(page, samples, parts):
 
 def draw_all(page, samples, which):
     """Draw each benchmark's pictures of a family that has figures."""
-    if family(samples, ("yield_latency", ""), which):
+    def there(*key):
+        return set(family(samples, key, which)) - set(SIDES)
+
+    if there("yield_latency", ""):
         draw_queues(page, samples, which)
         draw_polite(page, samples, which)
     for benchmark, draw in (("pi_ping", draw_ping),
                             ("interactive_latency", draw_interactive),
                             ("hackbench", draw_hackbench)):
         for part in samples.parts(benchmark):
-            if family(samples, (benchmark, part), which):
+            if there(benchmark, part):
                 draw(page, samples, part, which)
 
 
@@ -1067,17 +1075,27 @@ def summary(page, samples, rows):
     if rows:
         points.append(f"{len(rows)} figures of base and series compared: "
                       f"{len(better)} better, **{len(worse)} worse** beyond "
-                      "the noise, the others within it.")
-        once = sorted({row["benchmark"] for row in rows
-                       if row["base_spread"] is None})
-        if once:
-            points.append("Measured once, so that the noise is assumed: "
-                          + ", ".join(f"`{name}` ({percent(ASSUMED[name])})"
-                                      for name in once) + ".")
-        several = [row for row in rows if row["runs"] > 1]
+                      "the noise, "
+                      f"{sum(row['verdict'] == SAME for row in rows)} within "
+                      "it.")
+        few = [row for row in rows if row["verdict"] == FEW]
+        if few:
+            points.append(f"{len(few)} of them cannot be judged, as there "
+                          f"are fewer than {ENOUGH} runs of each side: "
+                          + ", ".join(sorted({f"`{row['benchmark']}`"
+                                              for row in few})) + ".")
+        assumed = sorted({(row["benchmark"], row["figure"]) for row in rows
+                          if row["runs"] < ENOUGH
+                          and (row["benchmark"], row["figure"]) in ASSUMED})
+        if assumed:
+            points.append(
+                f"Fewer than {ENOUGH} runs, so that the noise is assumed: "
+                + ", ".join(f"`{name}` ({percent(ASSUMED[name, figure])})"
+                            for name, figure in assumed) + ".")
+        several = [row for row in rows if row["runs"] >= ENOUGH]
         if several:
             points.append(
-                f"{len(several)} of them were measured "
+                f"{len(several)} were measured "
                 + numbers([row["runs"] for row in several])
                 + " times a side. Were all of them nothing but normal noise, "
                 f"at most {by_chance(several):.1f} would be called worse by "

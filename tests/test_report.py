@@ -6,7 +6,6 @@ import random
 import re
 import unittest
 import xml.etree.ElementTree as ElementTree
-from unittest import mock
 
 from helper import ROOT, Case, write
 
@@ -58,57 +57,63 @@ def ping(met):
 class Judge(unittest.TestCase):
     """judge(): only what is beyond the noise is better or worse."""
 
+    @staticmethod
+    def verdict(base, series, more=False, assumed=None):
+        return report.judge(base, series, more,
+                            report.noise(base, series, assumed))[1]
+
     def test_within_the_spread_of_either_side(self):
-        self.assertEqual(report.judge("pi_ping", [100, 110, 105],
-                                      [108, 112, 109], False)[2],
-                         report.SAME)
+        self.assertEqual(self.verdict([100, 110, 105, 105],
+                                      [108, 112, 109, 109]), report.SAME)
 
     def test_beyond_it(self):
         for more, verdict in ((False, report.WORSE), (True, report.BETTER)):
-            self.assertEqual(report.judge(
-                "pi_ping", [100, 101, 102, 101], [110, 111, 112, 111],
-                more)[2],
-                verdict)
-        self.assertEqual(report.judge(
-            "pi_ping", [100, 101, 102, 101], [90, 91, 92, 91], False)[2],
-            report.BETTER)
+            self.assertEqual(self.verdict([100, 101, 102, 101],
+                                          [110, 111, 112, 111], more),
+                             verdict)
+        self.assertEqual(self.verdict([100, 101, 102, 101],
+                                      [90, 91, 92, 91]), report.BETTER)
+
+    def test_few_runs_are_not_judged(self):
+        for runs in range(1, report.ENOUGH):
+            self.assertEqual(self.verdict([100] * runs, [900] * runs),
+                             report.FEW)
+            self.assertEqual(self.verdict([100] * runs, [100] * runs),
+                             report.SAME)
+        self.assertEqual(self.verdict([100] * report.ENOUGH,
+                                      [105] * report.ENOUGH), report.WORSE)
 
     def test_few_runs_have_at_least_the_noise_that_is_assumed(self):
-        for runs, verdict in ((2, report.SAME), (3, report.SAME),
-                              (report.ENOUGH, report.WORSE)):
-            self.assertEqual(report.judge("pi_ping", [100] * runs,
-                                          [105] * runs, False)[2], verdict)
-        self.assertEqual(report.judge("pi_ping", [100] * 2, [120] * 2,
-                                      False)[2], report.WORSE)
-
-    def test_one_run_has_the_noise_that_is_assumed(self):
-        below = 1 + report.ASSUMED["yield_latency"] * 0.9
-        above = 1 + report.ASSUMED["yield_latency"] * 1.1
-        self.assertEqual(report.judge("yield_latency", [1000],
-                                      [1000 * below], False)[2], report.SAME)
-        self.assertEqual(report.judge("yield_latency", [1000],
-                                      [1000 * above], False)[2],
-                         report.WORSE)
+        for runs in range(1, report.ENOUGH):
+            for value, verdict in ((104, report.SAME), (106, report.WORSE)):
+                self.assertEqual(self.verdict([100] * runs, [value] * runs,
+                                              assumed=0.05), verdict)
+        self.assertEqual(self.verdict([100, 120], [110, 115], assumed=0.05),
+                         report.SAME)
 
     def test_nothing_to_divide_by(self):
-        ratio, _, verdict = report.judge("yield_latency", [0], [5], False)
-        self.assertIsNone(ratio)
-        self.assertEqual(verdict, report.WORSE)
-        self.assertEqual(report.judge("yield_latency", [0], [0], False)[2],
+        self.assertEqual(report.judge([0], [5], False, 0.1),
+                         (None, report.WORSE))
+        self.assertEqual(report.judge([0], [0], False, 0.1)[1], report.SAME)
+        # Half of the runs are as good as any of the others.
+        self.assertEqual(self.verdict([0, 0, 0, 3], [2, 2, 2, 2]),
                          report.SAME)
+        self.assertEqual(self.verdict([2, 2, 2, 2], [0, 0, 0, 3]),
+                         report.SAME)
+        self.assertEqual(self.verdict([0, 0, 0, 1], [2, 2, 2, 2]),
+                         report.WORSE)
 
 
 class Chance(unittest.TestCase):
     """What noise alone would call worse."""
 
-    @mock.patch.dict(report.ASSUMED, pi_ping=0)
     def test_the_table_is_what_a_simulation_gives(self):
         source = random.Random(1)
         trials = 20000
         for runs, share in report.CHANCE.items():
-            worse = sum(report.judge(
-                "pi_ping", [source.gauss(100, 1) for _ in range(runs)],
-                [source.gauss(100, 1) for _ in range(runs)], False)[2]
+            worse = sum(Judge.verdict(
+                [source.gauss(100, 1) for _ in range(runs)],
+                [source.gauss(100, 1) for _ in range(runs)])
                 == report.WORSE for _ in range(trials))
             # Four standard deviations of a count.
             self.assertLess(abs(worse - trials * share),
@@ -116,7 +121,7 @@ class Chance(unittest.TestCase):
 
     def test_sum_over_the_figures(self):
         self.assertAlmostEqual(report.by_chance(
-            [{"runs": 2}, {"runs": 3}, {"runs": 9}]), 0.108 + 0.031 + 0.0003)
+            [{"runs": 4}, {"runs": 5}, {"runs": 9}]), 0.0060 + 0.0019 + 0.0003)
         self.assertEqual(report.numbers([2, 6, 3]), "2 to 6")
         self.assertEqual(report.numbers([6, 6]), "6")
 
@@ -129,8 +134,9 @@ class Yield(unittest.TestCase):
         """Return {figure: verdict} of a case with these figures (dicts)."""
         samples = report.Samples()
         for column, figures in (("base", base), ("series", series)):
-            samples.add("yield_latency", "", column, {"cases": [
-                {"name": "polite", "status": "ok", **figures}]})
+            for _ in range(report.ENOUGH):
+                samples.add("yield_latency", "", column, {"cases": [
+                    {"name": "polite", "status": "ok", **figures}]})
         return {row["figure"]: row["verdict"] for row in
                 report.compare(samples, ("yield_latency", ""))}
 
@@ -222,7 +228,9 @@ class Pages(Case):
         self.assertRegex(text, r"`yield_latency`: `switch-proc-2` \| ns per "
                          r"call \| 2000 \| 2500 \| 1.250")
         self.assertIn("| 65535 | 10517 | 10607 | 2481 |", text)
-        self.assertIn("3 better, **1 worse**", text)
+        self.assertIn("3 better, **1 worse** beyond the noise, 1 within it",
+                      text)
+        self.assertNotIn("-schedulers.svg", text)
         self.assertIn('<td class="worse">', self.text("report.html"))
 
     def test_the_study_comes_first_when_it_has_both_sides(self):
@@ -239,7 +247,8 @@ class Pages(Case):
         cells = {f"{side}{n}": cell("pi_ping", side, ping({0: 100, 8: value}),
                                     n, "processes")
                  for side, first in (("base", 90), ("series", 80))
-                 for n, value in enumerate((first, first + 2, first + 4), 1)}
+                 for n, value in enumerate((first, first + 2, first + 2,
+                                            first + 4), 1)}
         self.report(**cells)
         text = self.text()
         self.assertRegex(text, r"`load-8` \| % of the deadlines met \| 92 \| "
@@ -280,9 +289,10 @@ class Pages(Case):
              "series_softrt", "ext_simple", "ext_qmap"), 70)}
         met["series_server"] = 40
         self.bench()
-        self.report(**{column: cell("pi_ping", column, ping({1: value}), 1,
-                                    "processes")
-                       for column, value in met.items()})
+        self.report(**{f"{column}{n}": cell("pi_ping", column,
+                                            ping({1: value}), n, "processes")
+                       for column, value in met.items()
+                       for n in range(report.ENOUGH)})
         for which, (_, columns) in report.FAMILIES.items():
             svg = (self.temp / "out" / (report.picture_name(
                 "pi-ping-processes-met_percent", which) + ".svg")).read_text()
