@@ -81,8 +81,7 @@ ENOUGH = 4
 # not depend on where in a tick something falls: ioperm_latency's p50 counts
 # instructions and repeats to the digit.  Only these are judged by fewer runs.
 ASSUMED = {("ioperm_latency", "p50"): 0.002,
-           ("yield_latency", "ns_per_call"): 0.05,
-           ("hackbench", "ms_per_loop"): 0.05}
+           ("yield_latency", "ns_per_call"): 0.05}
 # Percent of the calls of sched_yield().  A call that switches nobody takes a
 # microsecond: with more of them than this on one side, percentiles of the
 # time of a call would call it slow to hand the CPU over at all.
