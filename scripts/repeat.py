@@ -29,6 +29,7 @@ from check import check_splat
 from common import (BUILD, CONFIGS, LOGS, RESULTS, ROOT, Fail, build_lock,
                     duration, run_main, say, shown_path, stage,
                     write_atomically)
+from crew import Crew
 from gates import build_image, command_of, test_sources
 from guest import boot, choose_kvm
 from kernel import KERNELS, build_kernel
@@ -102,7 +103,9 @@ ROWS = {
     "4cpus": Row("4 CPUs", cpus=4, often=True),
     # KASAN reports an address of the interrupt code early in a boot with
     # five page table levels, which QEMU's largest processor has.
-    "debug": Row("KASAN, UBSAN, lockdep", "debug", append=("no5lvl",),
+    # Leaks are looked for by stress.py; here kmemleak would only take time.
+    "debug": Row("KASAN, UBSAN, lockdep", "debug",
+                 append=("no5lvl", "kmemleak=off"),
                  often=True, wrap=SLOW),
     "i386": Row("32-bit kernel", "i386", often=True, bits=32,
                 append=("loglevel=5",)),
@@ -235,15 +238,15 @@ def boot_row(row, folder, programs, job):
     return result.output, result.console
 
 
-def run_row(name, row, programs, number, skips):
+def run_row(name, row, folder, programs, number, skips):
     """Boot a guest and run the programs; returns a run (dict).
 
+    folder: where its kernel was built (Path).
     {"programs": {program: {verdict: cases (int)}}, "took": {program:
     seconds}, "wrong": {what: why}, "seconds": float}.
     """
     job = f"repeat-{name}-{number}"
     run = {"programs": {}, "took": {}, "wrong": {}}
-    folder = row.folder()
     start = time.monotonic()
     try:
         output, console = boot_row(row, folder, programs, job)
@@ -327,10 +330,52 @@ def in_a_row(runs):
     return runs[max(bad, default=0):]
 
 
-def repeat(names, times, afresh, published=False):
+def add_runs(name, programs, skips, mine, wanted, jobs, keep):
+    """Run a row until it has as many runs as wanted (int).
+
+    programs: as in run_row().  mine: the list of its runs, which grows by
+    each as it ends.  jobs: how many guests at a time.  keep: called after
+    each.
+    """
+    row, first = ROWS[name], len(mine) + 1
+    folder = row.folder()
+    files = {}
+
+    def collect():
+        for number, path in list(files.items()):
+            if path.exists():
+                run = json.loads(path.read_text())
+                path.unlink()
+                del files[number]
+                mine.append(run)
+                keep()
+                for what, why in run["wrong"].items():
+                    say(f"    FAIL  {row.title}: {what}: {why}")
+
+    with Crew(jobs) as crew:
+        try:
+            for number in range(first, wanted + 1):
+                path = LOGS / f"repeat-{name}-{number}.json"
+                path.unlink(missing_ok=True)
+                files[number] = path
+                crew.do(f"{row.title}: run {number} of {wanted}, "
+                        f"{len(programs)} programs", f"run {number}",
+                        lambda number=number, path=path: write_atomically(
+                            path, json.dumps(run_row(
+                                name, row, folder, programs, number, skips))))
+                collect()
+            crew.finish()
+        finally:
+            collect()
+    if crew.failed:
+        raise Fail(f"{row.title}: {', '.join(crew.failed)} gave no result")
+
+
+def repeat(names, times, afresh, published=False, jobs=1):
     """Run rows (names) and print a table; returns the exit status (int).
 
-    afresh: forget what is known; published: see load().
+    afresh: forget what is known; published: see load(); jobs: guests at a
+    time.
     """
     get_base()
     commit = apply_series()
@@ -351,16 +396,10 @@ def repeat(names, times, afresh, published=False):
         mine = runs.setdefault(json.dumps(row.words()), [])
         mine[:] = in_a_row(mine)
         wanted = times if row.often else 1
-        while len(mine) < wanted:
-            number = len(mine) + 1
-            fitting = static if row.bits == 32 else programs
-            with stage(f"{row.title}: run {number} of {wanted}, "
-                       f"{len(fitting)} programs"):
-                run = run_row(name, row, fitting, number, skips)
-            mine.append(run)
-            save(key, commit, runs)
-            for what, why in run["wrong"].items():
-                say(f"    FAIL  {row.title}: {what}: {why}")
+        if len(mine) < wanted:
+            add_runs(name, static if row.bits == 32 else programs, skips,
+                     mine, wanted, jobs,
+                     lambda: save(key, commit, runs))
         for run in mine[:wanted]:
             failed += len(run["wrong"])
             for program, cases in run["programs"].items():
@@ -401,6 +440,8 @@ def main():
                              + ", ".join(name for name, row in ROWS.items()
                                          if row.often)
                              + f" (default: {TIMES})")
+    parser.add_argument("--jobs", type=int, default=1,
+                        help="guests at a time (default: %(default)s)")
     parser.add_argument("--afresh", action="store_true",
                         help="forget the runs that are known")
     parser.add_argument("--published", action="store_true",
@@ -412,13 +453,15 @@ def main():
     if options.publish:
         publish()
         return 0
+    if options.jobs < 1:
+        raise Fail(f"--jobs {options.jobs}: at least one guest is needed")
     if options.times < 1:
         raise Fail(f"--times {options.times}: at least one run is needed")
     LOGS.mkdir(parents=True, exist_ok=True)
     BUILD.mkdir(parents=True, exist_ok=True)
     with build_lock():
         return repeat(options.only or list(ROWS), options.times,
-                      options.afresh, options.published)
+                      options.afresh, options.published, options.jobs)
 
 
 if __name__ == "__main__":

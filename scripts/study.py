@@ -17,17 +17,13 @@ when the benchmark begins, and the seed where it takes one.
 """
 
 import argparse
-import contextlib
 import datetime
 import hashlib
 import json
-import multiprocessing
-import multiprocessing.connection
 import os
 import re
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -38,7 +34,8 @@ from apply import apply_series
 from base import REPO, get_base
 from common import (BUILD, GIT_IDENTITY, LOGS, RESULTS, ROOT, Fail,
                     build_lock, duration, git, run_main, say, shown_path,
-                    stage, tail, write_atomically)
+                    tail, write_atomically)
+from crew import Crew
 from guest import choose_kvm
 from kernel import KERNELS, build_kernel, checkout, describe, image_path
 from mutants import source_key
@@ -398,97 +395,6 @@ def measure(cell, tree, program, loader, kvm, key):
            if case.get("status") == "skip"]
     if bad:
         say(f"    {len(bad)} of {len(result['cases'])} cases were skipped")
-
-
-class Crew:
-    """Does pieces of work, several at a time.
-
-    jobs: how many; one is done in this process.  failed: [what was said by
-    the Fail of each piece that failed].
-    """
-
-    def __init__(self, jobs):
-        self.jobs = jobs
-        self.failed = []
-        self.running = {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        # Only after an interruption is there something left.
-        for process, _, _, _ in self.running.values():
-            process.terminate()
-        for process, _, _, _ in self.running.values():
-            process.join()
-
-    def do(self, title, name, work):
-        """Begin a piece of work, a function, as soon as there is room."""
-        if self.jobs == 1:
-            with stage(title):
-                try:
-                    work()
-                except Fail as failure:
-                    self.fail(name, str(failure))
-            return
-        while len(self.running) >= self.jobs:
-            self.wait()
-        say(f"==> {title}")
-        ours, theirs = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.get_context("fork").Process(
-            target=self.child, args=(theirs, work))
-        process.start()
-        theirs.close()
-        self.running[process.sentinel] = process, ours, name, \
-            time.monotonic()
-
-    @staticmethod
-    def child(pipe, work):
-        """Work in a process of its own; say what went wrong, and the time.
-
-        The one that waits may see the end later: it builds kernels too.
-        """
-        start = time.monotonic()
-        why = ""
-        with open(os.devnull, "w") as nothing, \
-                contextlib.redirect_stdout(nothing):
-            try:
-                work()
-            except Fail as failure:
-                why = str(failure)
-            except KeyboardInterrupt:
-                sys.exit(130)
-        pipe.send((why, time.monotonic() - start))
-
-    def fail(self, name, why):
-        """Count a piece that failed."""
-        self.failed.append(name)
-        say(f"    FAILED: {why}")
-
-    def wait(self):
-        """Wait until one has ended, and say now and then which run."""
-        ended = []
-        while not ended:
-            ended = multiprocessing.connection.wait(list(self.running), 60)
-            if not ended:
-                say("    " + ", ".join(
-                    f"{name} {duration(time.monotonic() - start)}"
-                    for _, _, name, start in self.running.values()))
-        for sentinel in ended:
-            process, pipe, name, start = self.running.pop(sentinel)
-            why, seconds = f"{name} ended without a word", \
-                time.monotonic() - start
-            with contextlib.suppress(EOFError):
-                why, seconds = pipe.recv()
-            process.join()
-            say(f"    {name}: {duration(seconds)}")
-            if why:
-                self.fail(name, why)
-
-    def finish(self):
-        """Wait until all have ended."""
-        while self.running:
-            self.wait()
 
 
 def show_plan(cells):

@@ -206,6 +206,35 @@ class Again(Case):
         self.assertEqual(self.run_rows(3), 0)
         self.assertEqual(self.booted, ["repeat-2cpus-2", "repeat-2cpus-3"])
 
+    def test_two_guests_at_a_time(self):
+        self.bad = {"repeat-2cpus-2"}
+        self.assertEqual(self.run_rows(3, False, jobs=2), 1)
+        runs = list(json.loads(self.report.read_text())["runs"].values())
+        self.assertEqual([len(row) for row in runs], [3, 3])
+        self.assertEqual([bool(run["wrong"]) for row in runs
+                          for run in row].count(True), 1)
+        self.bad = set()
+        self.assertEqual(self.run_rows(3, False, jobs=2), 0)
+
+    def test_an_interruption_keeps_the_runs_that_ended(self):
+        def boot(*words, name, **more):
+            if name == "repeat-2cpus-2":
+                raise KeyboardInterrupt
+            return self.boot(*words, name=name, **more)
+
+        for times, jobs in ((2, 1), (3, 2)):
+            with mock.patch.object(repeat, "boot", boot):
+                if jobs == 1:
+                    with self.assertRaises(KeyboardInterrupt):
+                        self.run_rows(times)
+                else:
+                    # That of a child is one that gave no result.
+                    with self.assertRaisesRegex(Fail, "run 2"):
+                        self.run_rows(times, False, jobs=jobs)
+            runs = json.loads(self.report.read_text())["runs"].values()
+            self.assertEqual([len(row) for row in runs],
+                             [2, 1] if jobs == 1 else [3, 2])
+
     def test_published_runs_count_when_they_are_asked_for(self):
         self.assertEqual(self.run_rows(), 0)
         with mock.patch("builtins.print"):
@@ -241,8 +270,9 @@ class Again(Case):
         with mock.patch.object(repeat, "boot_tiny", lambda *a, **k: runs), \
                 mock.patch.object(repeat, "build_image",
                                   lambda name: (self.temp, None)):
-            run = repeat.run_row("row", row, [self.temp / "ioperm_32",
-                                              self.temp / "iopl_32"], 1, ())
+            run = repeat.run_row("row", row, self.temp,
+                                 [self.temp / "ioperm_32",
+                                  self.temp / "iopl_32"], 1, ())
         self.assertEqual(run["programs"]["ioperm_32"], {"pass": 1})
         self.assertEqual(run["took"]["ioperm_32"], 3)
         self.assertEqual(list(run["wrong"]), ["iopl_32"])

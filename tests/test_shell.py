@@ -10,7 +10,7 @@ import unittest
 from helper import ROOT, SCRIPTS, Case, commit, make_kernel, write
 
 # They are no jobs of their own.
-LIBRARIES = ("common.py", "programs.py", "schedext.py", "svgplot.py")
+LIBRARIES = ("common.py", "crew.py", "programs.py", "schedext.py", "svgplot.py")
 JOBS = sorted(path.name for path in SCRIPTS.iterdir()
               if path.suffix in (".py", "") and path.is_file()
               and path.name not in (*LIBRARIES, "gitconfig"))
