@@ -11,6 +11,7 @@ the HTML page needs no other file.
 
 import argparse
 import json
+import math
 import re
 import shutil
 import statistics
@@ -47,7 +48,7 @@ FAMILIES = {
 }
 # The order of the parts of a benchmark.
 PARTS = ("threads", "processes", "cgroup", "cgroups", "batch")
-# How many rows the list of what is worse has at most.
+# How many rows the lists of what is worse and better have at most.
 LISTED = 40
 # Which figures of a case are compared: name, unit, scale, whether more is
 # better.
@@ -1110,18 +1111,33 @@ def summary(page, samples, rows):
         points.append("Not measured yet: the kernels of `history/` ("
                       + ", ".join(f"`{name}`" for name in history) + ").")
     page.points(points)
-    if worse:
-        page.head("Worse beyond the noise", 3)
-        worse.sort(key=lambda row: -abs((row["ratio"] or 99) - 1))
-        page.table(
-            ["case", "figure", "base", "series", "series / base", "noise"],
-            [[where(row), row["unit"],
-              plain(row["base"], row["scale"]),
-              plain(row["series"], row["scale"]),
-              "-" if row["ratio"] is None else f"{row['ratio']:.3f}",
-              percent(row["noise"])] for row in worse[:LISTED]])
-        if len(worse) > LISTED:
-            page.text(f"and {len(worse) - LISTED} more, see below.")
+    listed(page, WORSE, worse)
+    listed(page, BETTER, better)
+
+
+def listed(page, verdict, rows):
+    """Add a table of rows (compare()) of one verdict, what moved most first."""
+    if not rows:
+        return
+    page.head(f"{verdict.capitalize()} beyond the noise", 3)
+    rows = sorted(rows, key=moved, reverse=True)
+    page.table(
+        ["case", "figure", "base", "series", "series / base", "noise"],
+        [[where(row), row["unit"],
+          plain(row["base"], row["scale"]),
+          plain(row["series"], row["scale"]),
+          "-" if row["ratio"] is None else f"{row['ratio']:.3f}",
+          percent(row["noise"])] for row in rows[:LISTED]])
+    if len(rows) > LISTED:
+        page.text(f"and {len(rows) - LISTED} more, see below.")
+
+
+def moved(row):
+    """Return how far (float) a row's ratio is from 1, the same both ways.
+
+    What was or became nothing moved most.
+    """
+    return abs(math.log(row["ratio"])) if row["ratio"] else math.inf
 
 
 def publish(place):

@@ -232,6 +232,17 @@ class Pages(Case):
                       text)
         self.assertNotIn("-schedulers.svg", text)
         self.assertIn('<td class="worse">', self.text("report.html"))
+        better = text.split("### Better beyond the noise\n")[1].split("\n#")[0]
+        ratios = [float(ratio) for ratio in re.findall(
+            r"^\| `.*\| ([0-9.]+) \| [0-9.]+ % \|$", better, re.M)]
+        self.assertEqual(len(ratios), 3)
+        self.assertEqual(ratios, sorted(ratios))
+
+    def test_what_moved_most_comes_first(self):
+        rows = [{"ratio": ratio} for ratio in (0.9, 4, None, 0.1, 0)]
+        rows.sort(key=report.moved)
+        self.assertEqual([row["ratio"] for row in rows],
+                         [0.9, 4, 0.1, None, 0])
 
     def test_the_study_comes_first_when_it_has_both_sides(self):
         self.bench()
