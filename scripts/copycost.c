@@ -69,6 +69,13 @@ static __always_inline unsigned int __fls(unsigned long word)
 
 #define ffz(word)		__ffs(~(word))
 
+/* As the kernel's, when the size is constant and a multiple of a long */
+static __always_inline bool bitmap_equal(const unsigned long *a,
+					 const unsigned long *b, unsigned int bits)
+{
+	return !__builtin_memcmp(a, b, bits / BITS_PER_BYTE);
+}
+
 /*
  * The kernel's memcpy() and memset() as they are on CPUs with FSRM and FSRS.
  * The compiler expands the short ones with a constant size itself and calls
@@ -246,6 +253,8 @@ static void fill(struct io_bitmap *iobm, const unsigned long *view)
 		iobm->nr_lines++;
 	}
 	iobm->nr_longs = iobm->nr_lines * IO_BITMAP_LINE_LONGS;
+	iobm->one_run = iobm->first_line + iobm->nr_lines ==
+			DIV_ROUND_UP(iobm->nr_ports, IO_BITMAP_LINE_BITS);
 }
 
 static void tss_init(struct tss *tss)

@@ -121,6 +121,8 @@ enum {
 	ALL	= (1 << 5) - 1,
 	/* All ports, by iopl(3) */
 	IOPL	= 1 << 5,
+	/* Not a port: the TSC may not be read. For handover only */
+	NO_TSC	= 1 << 6,
 };
 
 #define NR_POOL			5
@@ -327,7 +329,7 @@ static struct shared {
 
 	/* Of handover */
 	uint32_t	turn;
-	long		wrong;
+	char		wrong[64];
 	int		wrong_member;
 	uint32_t	wrong_turn;
 
@@ -654,13 +656,30 @@ static void pass_turn(enum handover how, int next, uint32_t turn)
 		_exit(KSFT_FAIL);
 }
 
+static bool read_tsc(void)
+{
+	uint32_t low, high;
+	bool denied;
+
+	asm volatile ("clc\n\trdtsc"
+		      : "=@ccc" (denied), "=a" (low), "=d" (high));
+	return !denied;
+}
+
 static void expect_here(int me, uint32_t turn, long mask)
 {
 	long wrong = check_here(mask, TURN_LINES, turn);
+	bool tsc = read_tsc();
 
-	if (!wrong)
+	if (wrong)
+		snprintf(shm->wrong, sizeof(shm->wrong), "inb from port 0x%lx %s",
+			 WRONG_PORT(wrong),
+			 WRONG_OPEN(wrong) ? "worked" : "faulted");
+	else if (tsc == !!(mask & NO_TSC))
+		snprintf(shm->wrong, sizeof(shm->wrong), "rdtsc %s",
+			 tsc ? "worked" : "faulted");
+	else
 		return;
-	shm->wrong = wrong;
 	shm->wrong_member = me;
 	shm->wrong_turn = turn;
 	_exit(KSFT_FAIL);
@@ -683,7 +702,9 @@ static int run_member(enum handover how, const struct member *member, int me,
 		expect_here(me, turn, mask);
 		next = member->mask[turn / nr % 3];
 		if (next != mask) {
-			if (set_here(next, turn & 1, 0))
+			if (set_here(next, turn & 1, 0) ||
+			    prctl(PR_SET_TSC, next & NO_TSC ? PR_TSC_SIGSEGV :
+							      PR_TSC_ENABLE))
 				return KSFT_FAIL;
 			mask = next;
 			expect_here(me, turn, mask);
@@ -714,10 +735,8 @@ static void run_ring(struct __test_metadata *_metadata, enum handover how,
 	for (i = 0; i < nr; i++) {
 		ASSERT_GT(waitpid(-1, &status, 0), 0);
 		ASSERT_EQ(0, status) {
-			TH_LOG("member %d, turn %u: inb from port 0x%lx %s",
-			       shm->wrong_member, shm->wrong_turn,
-			       WRONG_PORT(shm->wrong),
-			       WRONG_OPEN(shm->wrong) ? "worked" : "faulted");
+			TH_LOG("member %d, turn %u: %s", shm->wrong_member,
+			       shm->wrong_turn, shm->wrong);
 		}
 	}
 	EXPECT_EQ(TURNS, shm->turn);
@@ -772,6 +791,11 @@ TEST_F(handover, low_and_high)
 	RUN_RING(ALWAYS(LOW), ALWAYS(HIGH));
 }
 
+TEST_F(handover, below_and_high)
+{
+	RUN_RING(ALWAYS(BELOW), ALWAYS(HIGH));
+}
+
 TEST_F(handover, same_byte)
 {
 	RUN_RING(ALWAYS(HIGH), ALWAYS(NEXT));
@@ -806,6 +830,12 @@ TEST_F(handover, iopl_free_and_regrant)
 {
 	RUN_RING({ { IOPL, 0, LOW } }, { { HIGH, IOPL | MID, MID } },
 		 ALWAYS(0));
+}
+
+/* What else there is to do at a switch must not be forgotten. */
+TEST_F(handover, ports_and_no_tsc)
+{
+	RUN_RING(ALWAYS(LOW), ALWAYS(NO_TSC), ALWAYS(HIGH));
 }
 
 /*

@@ -84,8 +84,8 @@
  */
 
 /*
- * Step over an instruction that raised #GP for want of I/O privilege and set
- * the carry flag, which the instruction itself never changes. There is no other
+ * Step over an instruction that raised #GP for want of a privilege and set the
+ * carry flag, which the instruction itself never changes. There is no other
  * state, so it does not matter who shares memory or thread local storage with
  * whom. Any other fault kills.
  */
@@ -112,6 +112,12 @@ static inline void ioport_on_sigsegv(int sig, siginfo_t *si __always_unused,
 		break;
 	/* IN and OUT with the port in the instruction */
 	case 0xe4 ... 0xe7:
+		insn += 2;
+		break;
+	/* RDTSC */
+	case 0x0f:
+		if (insn[1] != 0x31)
+			goto kill;
 		insn += 2;
 		break;
 	default:
