@@ -3,9 +3,10 @@
  * What one sched_yield() costs the caller.
  *
  * With YIELD_TICK a task that is eligible pays one tick of its weighted
- * vruntime, or what is left of its request when that is less. One that is not
- * eligible pays nothing, and neither does one beside which no other is queued.
- * Without YIELD_TICK the price is all that is left of the request.
+ * vruntime, or what is left of its request when that is less than one and a
+ * half. One that is not eligible pays nothing, and neither does one beside which
+ * no other is queued. Without YIELD_TICK the price is all that is left of the
+ * request.
  *
  * The yielder and the hogs beside it are pinned to one CPU. So is the test,
  * which is SCHED_FIFO there: whenever the yielder writes into a pipe, the test
@@ -44,6 +45,7 @@
 static const long long slices[] = {
 	100 * NSEC_PER_USEC,
 	700 * NSEC_PER_USEC,
+	1400 * NSEC_PER_USEC,
 	2800 * NSEC_PER_USEC,
 	20 * NSEC_PER_MSEC,
 	100 * NSEC_PER_MSEC,
@@ -389,7 +391,7 @@ static bool take_snapshot(struct crew *crew, struct snapshot *s)
 
 /**
  * struct rule - what a charge is expected to be
- * @tick:	the most that may be charged, in ns; 0 for no such limit
+ * @tick:	what is charged of a longer rest, in ns; 0 for all of it
  * @nice_0:	weight of nice 0
  */
 struct rule {
@@ -400,9 +402,15 @@ struct rule {
 /* The average was read before the call: by less a task may not be eligible */
 #define UNSURE		1000
 
-static long long smaller(long long a, long long b)
+/* A shorter rest is charged whole. If @tick is 0, then any is. */
+static long long whole_rest(long long tick)
 {
-	return a < b ? a : b;
+	return tick + tick / 2;
+}
+
+static long long price(long long left, long long tick)
+{
+	return tick && left >= whole_rest(tick) ? tick : left;
 }
 
 /* Add one sample; tells what was wrong with it. */
@@ -410,7 +418,7 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 		  const struct rule *rule, struct tally *tally, char *why,
 		  size_t size)
 {
-	long long used, charge, left, lag, low, high, slack;
+	long long used, charge, left, tick, lag, low, high, slack;
 
 	used = weigh(after->account.exec - before->account.exec,
 		     before->weight, rule->nice_0);
@@ -427,14 +435,14 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 		return true;
 	}
 
-	low = left - used;
-	high = left;
-	if (rule->tick) {
-		long long tick = weigh(rule->tick, before->weight,
-				       rule->nice_0);
-
-		low = smaller(low, tick);
-		high = smaller(high, tick);
+	tick = weigh(rule->tick, before->weight, rule->nice_0);
+	low = price(left - used, tick);
+	high = price(left, tick);
+	/* How much of @used was before the yield is not known. */
+	if (left - used < whole_rest(tick) + tick / 50 &&
+	    left > whole_rest(tick) - tick / 50) {
+		low = tick;
+		high = whole_rest(tick);
 	}
 	slack = high / 50 + 100;
 

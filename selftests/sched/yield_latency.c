@@ -105,6 +105,8 @@ static const struct yield_case cases[] = {
 
 	POLITE(20, "default", 0, 1, 1),
 	POLITE(20, "default", 0, 3, 1),
+	POLITE(20, "1.4ms", 1400, 1, 1),
+	POLITE(20, "2.1ms", 2100, 1, 1),
 	POLITE(20, "2.8ms", 2800, 1, 1),
 	POLITE(20, "2.8ms", 2800, 3, 1),
 	POLITE(20, "20ms", 20000, 1, 1),
