@@ -33,7 +33,6 @@ SETTLE_SECONDS = 5
 COLUMNS = {"base": ("base", "as-is"), "off": ("series", "old"),
            "on": ("series", "new")}
 ARGUMENTS = {"base": (), "series": ("--features", "both")}
-SLICES = {0: "default", 2800: "2.8 ms", 20000: "20 ms", 100000: "100 ms"}
 PLOTTED_WORK = 100
 # Longer than by default, so that also the median of calls which take 300 ms
 # settles.
@@ -113,6 +112,11 @@ def names(report, kind):
     return [(name, seen[name]) for name in seen]
 
 
+def slice_text(size):
+    """Return how a slice (int, us; 0 for the default) is shown (str)."""
+    return f"{size / 1000:g} ms" if size else "default"
+
+
 def cell(case, figure, scale=1.0, digits=0):
     """Format a figure of a case (dict or None); a dash where it is not."""
     if not case or case.get(figure) is None:
@@ -173,7 +177,7 @@ def polite_rows(report, found):
                  for side in sides]
         rows.append(
             f"| {case['work_us']} us "
-            f"| {SLICES.get(case['slice_us'], case['slice_us'])} "
+            f"| {slice_text(case['slice_us'])} "
             f"| {case['hogs']} | {fair_limit(case, tick):.1f} % "
             + "".join(f"| {cell(side, 'share', 1, 2)} % " for side in sides)
             + "".join(f"| {median(side)} " for side in sides)
@@ -196,7 +200,7 @@ def tables(report):
         base, off, on = (found[column].get(name) for column in COLUMNS)
         what = "threads" if "-thread-" in name else "processes"
         if case["slice_us"]:
-            what += f", slices {SLICES.get(case['slice_us'])}"
+            what += f", slices {slice_text(case['slice_us'])}"
         figure = "ns_per_switch"
         rows.append(f"| {case['tasks']} {what} "
                     + "".join(f"| {cell(side, figure)} "
@@ -247,13 +251,12 @@ def plot(report, path):
     labels = {"base": "base", "on": "series"}
     cases = [(name, case) for name, case in names(report, "polite")
              if case["work_us"] == PLOTTED_WORK]
-    order = list(SLICES)
+    order = sorted({case["slice_us"] for _, case in cases})
     for number, hogs in enumerate((1, 3)):
         share, times = axes[0][number], axes[1][number]
         for column, colour in colours.items():
             points = [(order.index(case["slice_us"]), found[column][name])
                       for name, case in cases if case["hogs"] == hogs
-                      and case["slice_us"] in order
                       and name in found[column]]
             x = [place for place, _ in points]
             share.plot(x, [case["share"] for _, case in points], "-o",
@@ -272,7 +275,7 @@ def plot(report, path):
         if any(len(line.get_xdata()) for line in times.get_lines()):
             times.set_yscale("log")
         times.set_xlabel("slice of all tasks")
-        times.set_xticks(range(len(order)), [SLICES[one] for one in order])
+        times.set_xticks(range(len(order)), [slice_text(one) for one in order])
         for one in (share, times):
             one.grid(alpha=0.3)
             one.legend(fontsize=8)

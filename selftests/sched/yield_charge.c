@@ -3,10 +3,10 @@
  * What one sched_yield() costs the caller.
  *
  * With YIELD_TICK a task that is eligible pays one tick of its weighted
- * vruntime, or what is left of its request when that is less than one and a
- * half. One that is not eligible pays nothing, and neither does one beside which
- * no other is queued. Without YIELD_TICK the price is all that is left of the
- * request.
+ * vruntime, or what is left of its request when that is less: less than one and
+ * a half with a slice of less than two and a half. One that is not eligible pays
+ * nothing, and neither does one beside which no other is queued. Without
+ * YIELD_TICK the price is all that is left of the request.
  *
  * The yielder and the hogs beside it are pinned to one CPU. So is the test,
  * which is SCHED_FIFO there: whenever the yielder writes into a pipe, the test
@@ -46,6 +46,7 @@ static const long long slices[] = {
 	100 * NSEC_PER_USEC,
 	700 * NSEC_PER_USEC,
 	1400 * NSEC_PER_USEC,
+	2100 * NSEC_PER_USEC,
 	2800 * NSEC_PER_USEC,
 	20 * NSEC_PER_MSEC,
 	100 * NSEC_PER_MSEC,
@@ -402,15 +403,15 @@ struct rule {
 /* The average was read before the call: by less a task may not be eligible */
 #define UNSURE		1000
 
-/* A shorter rest is charged whole. If @tick is 0, then any is. */
-static long long whole_rest(long long tick)
+static long long smaller(long long a, long long b)
 {
-	return tick + tick / 2;
+	return a < b ? a : b;
 }
 
-static long long price(long long left, long long tick)
+/* @longer: what is left after a tick is paid later if it is not less. */
+static long long price(long long left, long long tick, long long longer)
 {
-	return tick && left >= whole_rest(tick) ? tick : left;
+	return tick && left >= tick + longer ? tick : left;
 }
 
 /* Add one sample; tells what was wrong with it. */
@@ -418,7 +419,7 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 		  const struct rule *rule, struct tally *tally, char *why,
 		  size_t size)
 {
-	long long used, charge, left, tick, lag, low, high, slack;
+	long long used, charge, left, tick, longer, lag, low, high, slack;
 
 	used = weigh(after->account.exec - before->account.exec,
 		     before->weight, rule->nice_0);
@@ -436,13 +437,14 @@ static bool judge(const struct snapshot *before, const struct snapshot *after,
 	}
 
 	tick = weigh(rule->tick, before->weight, rule->nice_0);
-	low = price(left - used, tick);
-	high = price(left, tick);
+	longer = before->slice < rule->tick * 5 / 2 ? tick / 2 : 0;
+	low = price(left - used, tick, longer);
+	high = price(left, tick, longer);
 	/* How much of @used was before the yield is not known. */
-	if (left - used < whole_rest(tick) + tick / 50 &&
-	    left > whole_rest(tick) - tick / 50) {
-		low = tick;
-		high = whole_rest(tick);
+	if (left - used < tick + longer + tick / 50 &&
+	    left > tick + longer - tick / 50) {
+		low = smaller(left - used, tick);
+		high = tick + longer;
 	}
 	slack = high / 50 + 100;
 
