@@ -48,6 +48,7 @@ static const long long slices[] = {
 	1400 * NSEC_PER_USEC,
 	2100 * NSEC_PER_USEC,
 	2800 * NSEC_PER_USEC,
+	3400 * NSEC_PER_USEC,
 	20 * NSEC_PER_MSEC,
 	100 * NSEC_PER_MSEC,
 };
