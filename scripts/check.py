@@ -692,19 +692,24 @@ def group_matrix(tally):
     gates.group_matrix(tally, TWO_CONFIGS)
 
 
-def check_yield(tally, trees):
-    """The tests of sched_yield() pass, and fail with its features off."""
+def build_yield_tests(tree):
+    """Build YIELD_TESTS of a kernel tree (Path); returns their paths."""
     output = BUILD / "bench"
     output.mkdir(parents=True, exist_ok=True)
     programs = [output / name for name in YIELD_TESTS]
     for path in programs:
         path.unlink(missing_ok=True)
+    run_logged(["make", "-C", str(tree / "tools/testing/selftests/sched"),
+                f"OUTPUT={output}", *map(str, programs)],
+               LOGS / "build-yield.log", env=make_environment(),
+               what="building selftests/sched")
+    return programs
+
+
+def check_yield(tally, trees):
+    """The tests of sched_yield() pass, and fail with its features off."""
     try:
-        run_logged(["make", "-C",
-                    str(trees["series"] / "tools/testing/selftests/sched"),
-                    f"OUTPUT={output}", *map(str, programs)],
-                   LOGS / "build-yield.log", env=make_environment(),
-                   what="building selftests/sched")
+        programs = build_yield_tests(trees["series"])
     except Fail as failure:
         tally.fail("selftests/sched", failure)
         return

@@ -6,12 +6,17 @@ Each file of variants/ is a few words and a diff against the series.  Builds
 the kernel of each, one after the other in one tree, and measures the cases
 in which they differ, beside the base and the series.  Prints a table; writes
 it and all figures to build/results/variants.md and variants.json.
+
+With --tests they are bugs, for the tests to find: after the words stand lines
+`Caught-by: PROGRAM: CASE`, each a case (shell pattern) of a test of
+sched_yield() that must fail on that kernel.  On the series none may.
 """
 
 import argparse
 import fnmatch
 import json
 
+import check
 import yieldbench
 from bench import console_table
 from common import (LOGS, RESULTS, ROOT, Fail, build_lock, run_git,
@@ -22,6 +27,7 @@ from kernel import (BUILD_TIMEOUT, KERNELS, build_sides, checkout, compiled,
                     configure, kernel_make, make_environment)
 
 VARIANTS = ROOT / "variants"
+CAUGHT = "Caught-by:"
 TREE = "variants"
 # A pattern of cases, a figure, what it is called, its unit, scale, digits.
 FIGURES = [
@@ -76,11 +82,20 @@ FIGURES = [
 
 
 def read_variant(path):
-    """Return (what it is, diff), two strs, of a file of variants/."""
+    """Return (what it is, diff, what catches it) of a file of variants/.
+
+    Two strs and a list of str: "PROGRAM: CASE" with a shell pattern.
+    """
     text, _, diff = path.read_text().partition("---\n")
-    if not text.strip() or not diff.startswith("diff "):
+    words, _, caught = text.partition(CAUGHT)
+    caught = [line.strip() for line in caught.split(CAUGHT)] if caught else []
+    if not words.strip() or not diff.startswith("diff "):
         raise Fail(f"{shown_path(path)}: not a few words, '---' and a diff")
-    return " ".join(text.split()), diff
+    for pattern in caught:
+        if pattern.partition(": ")[0] not in check.YIELD_TESTS:
+            raise Fail(f"{shown_path(path)}: {CAUGHT} {pattern}: not one of "
+                       f"{', '.join(check.YIELD_TESTS)}, a colon and a case")
+    return " ".join(words.split()), diff, caught
 
 
 def build_variant(name, diff):
@@ -123,10 +138,78 @@ def table(measured):
     return rows
 
 
+class Found(check.Tally):
+    """Keeps what run_yield() counts, for the caller to judge."""
+
+    def __init__(self):
+        super().__init__()
+        self.failures = {}
+
+    def ok(self, name):
+        self.passed += 1
+
+    def fail(self, name, why):
+        self.failures[name.partition(": ")[2]] = why
+
+
+def judge(tally, name, caught, found):
+    """Count what the tests said of one kernel.
+
+    caught: the cases that must fail (list of patterns), None for the
+    series, on which none may; found: a Found.
+    """
+    if caught is None:
+        for case, why in found.failures.items():
+            tally.fail(f"{name}: {case}", why)
+        if not found.failures:
+            tally.run(f"{name}: {found.passed} cases pass", need_cases, found)
+    for pattern in caught or ():
+        cases = [case for case in found.failures
+                 if fnmatch.fnmatch(case, pattern)]
+        if cases:
+            tally.ok(f"{name}: caught by {len(cases)} of {pattern}")
+        else:
+            tally.fail(f"{name}: {pattern}",
+                       f"passes; {len(found.failures)} others fail")
+
+
+def need_cases(found):
+    """Refuse a run in which no case passed."""
+    if not found.passed:
+        raise Fail("no case ran")
+
+
+def run_tests(chosen):
+    """See that the tests find each variant; returns a Tally.
+
+    chosen: {name: (what it is, diff, what catches it)}.
+    """
+    tally = check.Tally()
+    wanted = {name: caught for name, (_, _, caught) in chosen.items()
+              if caught}
+    if not wanted:
+        raise Fail(f"no line {CAUGHT!r} in what was chosen of variants/")
+    with build_lock():
+        series = build_sides()["series"]
+        programs = check.build_yield_tests(series)
+        for name in ("series", *wanted):
+            tree = series if name == "series" else \
+                build_variant(name, chosen[name][1])
+            found = Found()
+            say(f"==> {name}")
+            check.run_yield(found, "selftests/sched", tree, programs,
+                            f"variant-{name}-tests")
+            judge(tally, name, wanted.get(name), found)
+    return tally
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", metavar="PATTERN", default="*",
                         help="only these variants")
+    parser.add_argument("--tests", action="store_true",
+                        help="do not measure: see that the tests find those "
+                        "that have a line Caught-by")
     options = parser.parse_args()
     chosen = {path.stem: read_variant(path)
               for path in sorted(VARIANTS.glob("*.patch"))
@@ -134,6 +217,11 @@ def main():
     if not chosen:
         raise Fail(f"--only {options.only}: no such file in variants/")
     LOGS.mkdir(parents=True, exist_ok=True)
+    if options.tests:
+        tally = run_tests(chosen)
+        say(f"{tally.passed} passed, {tally.failed} failed, "
+            f"{tally.skipped} skipped")
+        return 1 if tally.failed else 0
     picked = [word for case in dict.fromkeys(row[0] for row in FIGURES)
               for word in ("--case", case)]
     measured = {}
@@ -152,12 +240,13 @@ def main():
                          json.dumps(measured, indent=1) + "\n")
         rows = table(measured)
         words = [f"- `{name}`: {text}"
-                 for name, (text, _) in chosen.items()]
+                 for name, (text, *_) in chosen.items()]
         write_atomically(RESULTS / "variants.md",
                          "\n".join([*rows, "", *words]) + "\n")
     say("\n" + console_table(rows) + "\n")
     say("\n".join(words))
     say(f"written: {shown_path(RESULTS / 'variants.md')}")
+    return 0
 
 
 if __name__ == "__main__":
