@@ -30,6 +30,8 @@ HARDWARE = ("-accel", "kvm", "-cpu", "host")
 REPEATABLE = ("-accel", "tcg", "-cpu", "max,-rdrand,-rdseed",
               "-icount", "shift=0,sleep=off",
               "-rtc", "base=2026-01-01,clock=vm")
+# What scripts/tinyinit.c has room for.
+MAX_ROWS, MAX_WORDS = 64, 256
 # No addresses drawn by lot, and no check of the timer against the loops of
 # another clock.
 REPEATABLE_KERNEL = "nokaslr norandmaps no_timer_check"
@@ -91,6 +93,10 @@ def make_initramfs(init, programs, seconds, files=(), settle=0, also=None):
         names["/" + path.name] = path
         rows.append(" ".join([str(seconds), "/" + path.name, *arguments]))
     rows += [f"0 show {name}" for name in files]
+    if len(rows) > MAX_ROWS or \
+            any(len(row.split(" ")) > MAX_WORDS for row in rows):
+        raise Fail(f"a guest runs at most {MAX_ROWS} programs with "
+                   f"{MAX_WORDS} words each: ask for less in one")
     parts.append(("dev", stat.S_IFDIR | 0o755, b"", (0, 0)))
     parts.append(("dev/console", stat.S_IFCHR | 0o600, b"", (5, 1)))
     parts.append(("init", stat.S_IFREG | 0o755, init.read_bytes(), (0, 0)))

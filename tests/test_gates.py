@@ -680,6 +680,19 @@ class KUnit(Case):
 class TinyGuest(Case):
     """The initramfs and what comes back over the console."""
 
+    def test_what_the_init_has_no_room_for(self):
+        source = (tinyguest.ROOT / "scripts/tinyinit.c").read_text()
+        self.assertIn(f"#define MAX_WORDS\t{tinyguest.MAX_WORDS}\n", source)
+        self.assertIn(f"#define MAX_TESTS\t{tinyguest.MAX_ROWS}\n", source)
+        program = self.temp / "prog"
+        program.write_bytes(b"program!")
+        room = ["x"] * (tinyguest.MAX_WORDS - 2)
+        tinyguest.make_initramfs(program, [(program, room)], 7)
+        for programs in ([(program, [*room, "x"])],
+                         [(program, [])] * (tinyguest.MAX_ROWS + 1)):
+            with self.assertRaises(Fail):
+                tinyguest.make_initramfs(program, programs, 7)
+
     def test_the_archive_is_what_cpio_reads(self):
         init, program = self.temp / "init", self.temp / "prog"
         init.write_bytes(b"init")
