@@ -83,6 +83,13 @@ ENOUGH = 4
 # instructions and repeats to the digit.  Only these are judged by fewer runs.
 ASSUMED = {("ioperm_latency", "p50"): 0.002,
            ("yield_latency", "ns_per_call"): 0.05}
+# Nanoseconds that a reading of the clock takes in the guest of the study
+# (clock_gettime(), a million calls; half as long on a real machine).  Waits
+# are timed with two of them: a difference smaller than one tells nobody a
+# thing, however well it repeats.
+READING = 64
+# Waits have this scale, as they are shown in ms.
+WAIT = 1e6
 # Percent of the calls of sched_yield().  A call that switches nobody takes a
 # microsecond: with more of them than this on one side, percentiles of the
 # time of a call would call it slow to hand the CPU over at all.
@@ -352,14 +359,18 @@ def compare(samples, key, base="base", series="series"):
             if figure == "p50" and verdict != FEW \
                     and middles_overlap(samples, key, case, both):
                 verdict = SAME
+            medians = statistics.median(a), statistics.median(b)
+            tiny = verdict in (BETTER, WORSE) and scale == WAIT \
+                and abs(medians[1] - medians[0]) < READING
             rows.append({"benchmark": key[0], "part": key[1], "case": case,
                          "columns": both,
                          "figure": figure, "unit": unit, "scale": scale,
-                         "base": statistics.median(a),
-                         "series": statistics.median(b), "ratio": ratio,
+                         "base": medians[0], "series": medians[1],
+                         "ratio": ratio, "tiny": tiny,
                          "noise": limit, "runs": min(len(a), len(b)),
                          "base_spread": spread(a),
-                         "series_spread": spread(b), "verdict": verdict})
+                         "series_spread": spread(b),
+                         "verdict": SAME if tiny else verdict})
     return rows
 
 
@@ -1078,6 +1089,18 @@ def summary(page, samples, rows):
                       "the noise, "
                       f"{sum(row['verdict'] == SAME for row in rows)} within "
                       "it.")
+        tiny = [row for row in rows if row["tiny"]]
+        if tiny:
+            longer = [f"{where(row)} {row['figure']} {row['base']:.0f} and "
+                      f"{row['series']:.0f} ns" for row in tiny
+                      if row["series"] > row["base"]]
+            points.append(
+                f"{len(tiny)} of those within it are waits further apart than "
+                "the runs of a side, but by less than a reading of the clock "
+                f"takes ({READING} ns). On the series "
+                f"{len(tiny) - len(longer)} of them are shorter and "
+                f"{len(longer)} longer"
+                + (": " + ", ".join(longer) if longer else "") + ".")
         few = [row for row in rows if row["verdict"] == FEW]
         if few:
             points.append(f"{len(few)} of them cannot be judged, as there "

@@ -167,6 +167,18 @@ class Yield(unittest.TestCase):
         series["p60"] = 14e5 + 2
         self.assertEqual(self.verdicts(base, series), {"p50": report.WORSE})
 
+    def test_less_than_a_reading_of_the_clock(self):
+        for more, verdict in ((report.READING - 1, report.SAME),
+                              (report.READING, report.WORSE),
+                              (1 - report.READING, report.SAME),
+                              (-report.READING, report.BETTER)):
+            self.assertEqual(self.verdicts({"p99": 5e4}, {"p99": 5e4 + more}),
+                             {"p99": verdict}, more)
+        # A mean over many calls is not read once.
+        self.assertEqual(self.verdicts({"ns_per_call": 500},
+                                       {"ns_per_call": 510}),
+                         {"ns_per_call": report.WORSE})
+
 
 class Data(unittest.TestCase):
     """data/: figures of the literature, each with where it is from."""
