@@ -78,7 +78,9 @@ MATRIX = {
 }
 # And those that only boot.
 KNOWN = MATRIX | {"kunit": Config(GUEST, "kunit"),
-                  "xendom0": Config(GUEST, "xenpv", "xendom0")}
+                  "xendom0": Config(GUEST, "xenpv", "xendom0"),
+                  "i386-repeat": Config(GUEST32, "i386-repeat",
+                                        arch="i386")}
 
 
 # --- warnings --------------------------------------------------------------

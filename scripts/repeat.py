@@ -107,7 +107,7 @@ ROWS = {
     "debug": Row("KASAN, UBSAN, lockdep", "debug",
                  append=("no5lvl", "kmemleak=off"),
                  often=True, wrap=SLOW),
-    "i386": Row("32-bit kernel", "i386", often=True, bits=32,
+    "i386": Row("32-bit kernel", "i386-repeat", often=True, bits=32,
                 append=("loglevel=5",)),
     "noioperm": Row("without X86_IOPL_IOPERM", "noioperm",
                     must=NOBODY_HAS),
