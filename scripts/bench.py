@@ -31,6 +31,19 @@ from kernel import SIDES, build_sides, describe, make_environment
 TEST = "ioperm_latency"
 GUEST_SECONDS = 900
 REFERENCE = "none"
+# The rows of the table of switches: by how these names begin, then as the
+# program has them.
+ROWS = ("none", "pair-0x80-none", "shared-", "pair-", "")
+# What a name alone does not tell.
+WORDS = {
+    "pair-interleaved": "one port in each even line, each odd line",
+    "pair-eight-lines": "one port in each of eight lines, apart",
+    "pair-parallel-ports": "0x378-0x37a and 8 high ones each",
+    "pair-pciutils": "0xcf8-0xcff and 0xc000-0xcffe, both alike",
+    "pair-all-but-one": "all but port 0, all but port 1",
+    "call-ioperm-low-1k": "0 to 0x3ff at once",
+    "call-ioperm-all": "0 to 0xffff at once",
+}
 UNITS = {
     "tcg": "instructions of the guest (QEMU TCG, -icount): exact and "
            "repeatable, but not cycles",
@@ -99,6 +112,20 @@ def ratio(a, b):
     return f"{a / b:.2f}" if a and b else "-"
 
 
+def switches(cases):
+    """Return the names (list of str) of the rows for switches, in order."""
+    names = [case["name"] for case in cases if case["kind"] == "switch"
+             and not case["name"].startswith("sweep-")]
+    return sorted(names, key=lambda name: next(
+        number for number, start in enumerate(ROWS) if name.startswith(start)))
+
+
+def label(name):
+    """Return what a row of the tables is called (str)."""
+    words = f": {WORDS[name]}" if name in WORDS else ""
+    return name.removeprefix("call-") + words
+
+
 def tables(report):
     """Return the comparison as Markdown lines (list of str).
 
@@ -118,12 +145,9 @@ def tables(report):
             "| ports of the two tasks | base | series | series / base "
             "| base / none | series / none |",
             "|---|---:|---:|---:|---:|---:|"]
-    for case in cases:
-        name = case["name"]
-        if case["kind"] != "switch" or name.startswith("sweep-"):
-            continue
+    for name in switches(cases):
         a, b = base.get(name), series.get(name)
-        rows.append(f"| {name} | {a or 'skipped'} | {b or 'skipped'} "
+        rows.append(f"| {label(name)} | {a or 'skipped'} | {b or 'skipped'} "
                     f"| {ratio(b, a)} | {ratio(a, base.get(REFERENCE))} "
                     f"| {ratio(b, series.get(REFERENCE))} |")
     swept = [case["name"] for case in cases
@@ -143,7 +167,7 @@ def tables(report):
         if case["kind"] == "call":
             name = case["name"]
             a, b = base.get(name), series.get(name)
-            rows.append(f"| {name.removeprefix('call-')} | {a or 'skipped'} "
+            rows.append(f"| {label(name)} | {a or 'skipped'} "
                         f"| {b or 'skipped'} | {ratio(b, a)} |")
     return rows + memory.tables(report)
 

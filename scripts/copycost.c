@@ -38,6 +38,7 @@ typedef struct { int counter; } refcount_t;
 #define DECLARE_BITMAP(name, n)	unsigned long name[BITS_TO_LONGS(n)]
 #define ARRAY_SIZE(a)		(sizeof(a) / sizeof((a)[0]))
 #define BIT(n)			(1UL << (n))
+#define GENMASK(high, low)	((~0UL << (low)) & (~0UL >> (BITS_PER_LONG - 1 - (high))))
 
 #define likely(x)		__builtin_expect(!!(x), 1)
 #define unlikely(x)		__builtin_expect(!!(x), 0)
@@ -54,6 +55,9 @@ typedef struct { int counter; } refcount_t;
 
 #define min(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a < _b ? _a : _b; })
 #define max(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a > _b ? _a : _b; })
+#define clamp(value, low, high) ({						\
+	typeof(value) _v = (value), _low = (low), _high = (high);		\
+	_v >= _high ? _high : _v <= _low ? _low : _v; })
 
 static __always_inline unsigned int __ffs(unsigned long word)
 {
@@ -67,13 +71,39 @@ static __always_inline unsigned int __fls(unsigned long word)
 	return BITS_PER_LONG - 1 - __builtin_clzl(word);
 }
 
-#define ffz(word)		__ffs(~(word))
-
 /* As the kernel's, when the size is constant and a multiple of a long */
 static __always_inline bool bitmap_equal(const unsigned long *a,
 					 const unsigned long *b, unsigned int bits)
 {
 	return !__builtin_memcmp(a, b, bits / BITS_PER_BYTE);
+}
+
+/* As in the kernel on a CPU with POPCNT */
+static __always_inline unsigned int hweight_long(unsigned long word)
+{
+	asm("popcnt %1,%0" : "=r" (word) : "rm" (word) : "cc");
+	return word;
+}
+
+/* Calls, as in the kernel.  At least one bit is set wherever these are used */
+static __attribute__((__noipa__)) unsigned int
+find_first_bit(const unsigned long *mask, unsigned int bits __attribute__((__unused__)))
+{
+	unsigned int i = 0;
+
+	while (!mask[i])
+		i++;
+	return i * BITS_PER_LONG + __ffs(mask[i]);
+}
+
+static __attribute__((__noipa__)) unsigned int
+find_last_bit(const unsigned long *mask, unsigned int bits)
+{
+	unsigned int i = bits / BITS_PER_LONG - 1;
+
+	while (!mask[i])
+		i--;
+	return i * BITS_PER_LONG + __fls(mask[i]);
 }
 
 /*
@@ -132,12 +162,12 @@ struct area {
 };
 
 /* What mainline's layout makes of the two addresses of its copy */
-#define MAINLINE_TO	120
-#define MAINLINE_FROM	16
+#define MAINLINE	.to = 120, .offset = { 16, 16 }
 /* Addresses which suit the same copy best: line aligned, no 4 KB aliasing */
-#define BEST_FROM	1024
+#define BEST		.to = offsetof(struct tss, io_bitmap.bitmap), \
+			.offset = { 1024, 1024 }
 
-enum kind { NOTHING, LOAD, COPY, COPY_AS_MAINLINE };
+enum kind { NOTHING, LOAD, COPY };
 
 enum state { WARM, NO_L1, NO_L2, STATES };
 
@@ -158,24 +188,41 @@ struct subject {
 	struct { unsigned int from, to, step; } ports[2][2];
 	/* Where in its pages a bitmap begins */
 	size_t		offset[2];
+	/* A copy: where to in the TSS, and how much for these two tasks */
+	size_t		to, bytes;
 	struct area	*areas;
 	u64		*ticks[STATES][ENDS];
 };
 
-#define ONE(port)	{ { port, port, 1 }, { 1, 0, 1 } }
-#define TWO(a, b)	{ { a, a, 1 }, { b, b, 1 } }
-#define RANGE(a, b)	{ { a, b, 1 }, { 1, 0, 1 } }
-#define EVERY(a, n)	{ { a, 65535, n }, { 1, 0, 1 } }
+#define TWO(...)	{ __VA_ARGS__ }
+#define ONE(range)	{ range, { 1, 0, 1 } }
+#define RANGE(a, b)	{ a, b, 1 }
+#define EVERY(a, n)	{ a, 65535, n }
+#define ALL		ONE(RANGE(0, 65535))
+/* The series, and what mainline copies for the same two tasks */
+#define PAIR(name, a, b)							\
+	{ name, LOAD, { a, b } },						\
+	{ name "-mainline", COPY, { a, b }, MAINLINE }
 
 static struct subject subjects[] = {
-	{ "nothing",	NOTHING },
-	{ "memcpy",	COPY },
-	{ "memcpy-mainline", COPY_AS_MAINLINE },
-	{ "one-line",	LOAD, { ONE(65534), ONE(65535) } },
-	{ "two-lines",	LOAD, { ONE(0x80), ONE(65535) } },
-	{ "two-copied",	LOAD, { TWO(0x80, 65534), TWO(0x80, 65535) } },
-	{ "all-lines",	LOAD, { RANGE(0, 65535), RANGE(1, 65535) } },
-	{ "scattered",	LOAD, { EVERY(0, 1024), EVERY(512, 1024) } },
+	{ "nothing", NOTHING, { ALL, ALL } },
+	{ "memcpy", COPY, { ALL, ALL }, BEST },
+	{ "memcpy-mainline", COPY, { ALL, ALL }, MAINLINE },
+	PAIR("one-line", ONE(RANGE(65534, 65534)), ONE(RANGE(65535, 65535))),
+	PAIR("two-lines", ONE(RANGE(0x80, 0x80)), ONE(RANGE(65535, 65535))),
+	PAIR("parallel", TWO(RANGE(0x378, 0x37a), RANGE(0xd800, 0xd807)),
+			 TWO(RANGE(0x378, 0x37a), RANGE(0xdc00, 0xdc07))),
+	PAIR("pciutils", TWO(RANGE(0xcf8, 0xcff), RANGE(0xc000, 0xcffe)),
+			 TWO(RANGE(0xcf8, 0xcff), RANGE(0xc000, 0xcffe))),
+	PAIR("eight-apart", ONE(EVERY(0, 8192)), ONE(EVERY(4096, 8192))),
+	PAIR("half-or-one", ONE(RANGE(0, 32767)), ONE(RANGE(16384, 16384))),
+	PAIR("all-but-one", ONE(RANGE(1, 65535)), ONE(RANGE(0, 65534))),
+	PAIR("interleaved", ONE(EVERY(0, 1024)), ONE(EVERY(512, 1024))),
+	PAIR("every-second", ONE(EVERY(0, 1024)), ONE(EVERY(1, 1024))),
+	PAIR("two-of-three", TWO(EVERY(0, 1536), EVERY(512, 1536)),
+			     TWO(EVERY(1, 1536), EVERY(513, 1536))),
+	PAIR("two-of-four", TWO(EVERY(0, 2048), EVERY(512, 2048)),
+			    TWO(EVERY(1, 2048), EVERY(513, 2048))),
 };
 
 typedef unsigned long view_t[IO_BITMAP_LONGS];
@@ -216,45 +263,35 @@ static void view_enable(unsigned long *view, unsigned int port)
 	view[port / BITS_PER_LONG] &= ~BIT(port % BITS_PER_LONG);
 }
 
-static bool view_enables(const unsigned long *view, unsigned int port)
+/*
+ * Store the ports of a view, of which there must be one, as a task has them,
+ * with room for up to so many lines more on both sides as an ioperm() leaves.
+ */
+static void fill(struct io_bitmap *iobm, const unsigned long *view, unsigned int room)
 {
-	return !(view[port / BITS_PER_LONG] & BIT(port % BITS_PER_LONG));
-}
-
-/* Store the ports of a view, of which there must be one, as a task has them */
-static void fill(struct io_bitmap *iobm, const unsigned long *view)
-{
+	unsigned int first = IO_BITMAP_LINES, end = 0, i;
 	static u64 sequence;
-	unsigned int line, i;
 
 	memset(iobm, 0, offsetof(struct io_bitmap, bitmap));
 	iobm->sequence = ++sequence;
 	iobm->refcnt.counter = 1;
 
-	for (line = 0; line < IO_BITMAP_LINES; line++) {
-		const unsigned long *words = view + line * IO_BITMAP_LINE_LONGS;
-		bool used = false;
+	for (i = 0; i < IO_BITMAP_LONGS; i++) {
+		unsigned int line = i / IO_BITMAP_LINE_LONGS;
 
-		for (i = 0; i < IO_BITMAP_LINE_LONGS; i++) {
-			if (words[i] == ~0UL)
-				continue;
-			used = true;
-			iobm->nr_ports = line * IO_BITMAP_LINE_BITS +
-					 i * BITS_PER_LONG + __fls(~words[i]) + 1;
-		}
-		if (!used)
+		if (view[i] == ~0UL)
 			continue;
-
-		if (!iobm->nr_lines)
-			iobm->first_line = line;
+		iobm->nr_ports = i * BITS_PER_LONG + __fls(~view[i]) + 1;
 		iobm->lines[line / BITS_PER_LONG] |= BIT(line % BITS_PER_LONG);
-		memcpy(iobm->bitmap + iobm->nr_lines * IO_BITMAP_LINE_LONGS, words,
-		       IO_BITMAP_LINE_BYTES);
-		iobm->nr_lines++;
+		first = min(first, line);
+		end = line + 1;
 	}
-	iobm->nr_longs = iobm->nr_lines * IO_BITMAP_LINE_LONGS;
-	iobm->one_run = iobm->first_line + iobm->nr_lines ==
-			DIV_ROUND_UP(iobm->nr_ports, IO_BITMAP_LINE_BITS);
+	first -= min(first, room);
+	end = min(end + room, (unsigned int)IO_BITMAP_LINES);
+	iobm->first_line = first;
+	iobm->nr_lines = end - first;
+	memcpy(iobm->bitmap, view + first * IO_BITMAP_LINE_LONGS,
+	       iobm->nr_lines * IO_BITMAP_LINE_BYTES);
 }
 
 static void tss_init(struct tss *tss)
@@ -271,12 +308,10 @@ static void check(const struct tss *tss, const struct io_bitmap *iobm,
 	const struct x86_io_bitmap *io = &tss->io_bitmap;
 	unsigned int i;
 
-	for (i = 0; i < IO_BITMAP_BITS; i++)
-		if (view_enables(io->bitmap, i) != view_enables(view, i))
-			die(1, "wrong copy: %s %u: port %#x is %s in the TSS, but %s for the task",
-			    what, number, i,
-			    view_enables(io->bitmap, i) ? "enabled" : "disabled",
-			    view_enables(view, i) ? "enabled" : "disabled");
+	for (i = 0; i < IO_BITMAP_LONGS; i++)
+		if (io->bitmap[i] != view[i])
+			die(1, "wrong copy: %s %u: ports from %#x are %#lx in the TSS, but %#lx for the task",
+			    what, number, i * BITS_PER_LONG, io->bitmap[i], view[i]);
 	if (io->bitmap[IO_BITMAP_LONGS] != ~0UL)
 		die(1, "wrong copy: %s %u: wrote behind the bitmap", what, number);
 	for (i = 0; i < ARRAY_SIZE(io->mapall); i++)
@@ -340,7 +375,7 @@ static void check_copies(void)
 	tss_init(&area->tss);
 	for (i = 0; i < CHECKED_TASKS; i++) {
 		some_ports(views[i], i);
-		fill((void *)(tasks + i * room), views[i]);
+		fill((void *)(tasks + i * room), views[i], i % 3 ? 0 : some(40));
 	}
 
 	for (i = 0; i < CHECKED_LOADS; i++) {
@@ -376,55 +411,56 @@ static void *task_of(const struct subject *s, struct area *area, unsigned int wh
 /* Allocate and fill the areas of a subject */
 static void prepare(struct subject *s)
 {
-	struct io_bitmap *iobm;
-	unsigned int i, end, which;
-	view_t view;
+	u64 *ticks = allocate(STATES * ENDS * nr_rounds * sizeof(u64));
+	unsigned int i, which;
+	view_t views[2];
+
+	for (i = 0; i < STATES * ENDS; i++)
+		s->ticks[i / ENDS][i % ENDS] = ticks + i * nr_rounds;
+
+	view_of(s, 0, views[0]);
+	view_of(s, 1, views[1]);
+	/* Mainline: up to the highest port of either */
+	for (i = 0; i < IO_BITMAP_LONGS; i++)
+		if ((views[0][i] & views[1][i]) != ~0UL)
+			s->bytes = (i + 1) * sizeof(long);
 
 	s->areas = allocate(nr_areas * sizeof(*s->areas));
-	for (i = 0; i < STATES; i++)
-		for (end = 0; end < ENDS; end++)
-			s->ticks[i][end] = allocate(nr_rounds * sizeof(u64));
-
 	for (i = 0; i < nr_areas; i++) {
 		tss_init(&s->areas[i].tss);
 		for (which = 0; which < 2; which++) {
+			struct io_bitmap *iobm = (void *)s->areas[i].task[which];
+
 			if (s->kind != LOAD) {
-				memset(s->areas[i].task[which], 0x11 << which,
-				       sizeof(s->areas[i].task[which]));
+				memset(iobm, 0x11 << which, 3 * PAGE_BYTES);
 				continue;
 			}
-			view_of(s, which, view);
-			iobm = task_of(s, &s->areas[i], which);
-			fill(iobm, view);
+			fill(iobm, views[which], 0);
 			/* Small objects share a page, large ones begin one */
-			if (i == 0 && iobm->nr_lines < PAGE_BYTES / IO_BITMAP_LINE_BYTES / 2) {
+			if (iobm->nr_lines < PAGE_BYTES / IO_BITMAP_LINE_BYTES / 2) {
 				s->offset[which] = which ? 0xa80 : 0x540;
-				iobm = task_of(s, &s->areas[i], which);
-				fill(iobm, view);
+				fill(task_of(s, &s->areas[i], which), views[which], 0);
 			}
 		}
 	}
 }
 
 /* Die unless the TSS of each area is as the last call left it */
-static void check_areas(const struct subject *s, unsigned int nr, unsigned int which)
+static void check_areas(const struct subject *s, unsigned int which)
 {
-	view_t view;
 	unsigned int i, byte;
+	view_t view;
 
-	for (i = 0; i < nr; i++) {
+	view_of(s, which, view);
+	for (i = 0; i < nr_areas; i++) {
 		struct area *area = &s->areas[i];
-		size_t to = s->kind == COPY ? offsetof(struct tss, io_bitmap.bitmap) :
-					      MAINLINE_TO;
 
-		if (s->kind == LOAD) {
-			view_of(s, which, view);
+		if (s->kind == LOAD)
 			check(&area->tss, task_of(s, area, which), view, s->name, which);
-		} else if (s->kind != NOTHING) {
-			for (byte = 0; byte < IO_BITMAP_BYTES; byte++)
-				if (((u8 *)&area->tss)[to + byte] != 0x11 << which)
+		else if (s->kind == COPY)
+			for (byte = 0; byte < s->bytes; byte++)
+				if (((u8 *)&area->tss)[s->to + byte] != 0x11 << which)
 					die(1, "wrong copy: %s", s->name);
-		}
 	}
 }
 
@@ -444,49 +480,39 @@ static __always_inline void settle(enum end end)
 		asm volatile("lfence" : : : "memory");
 }
 
-static __always_inline void switch_to(enum kind kind, struct area *area,
-				      unsigned int which, size_t offset)
+static __always_inline void switch_to(enum kind kind, struct tss *tss, const u8 *task,
+				      size_t to, size_t bytes)
 {
-	switch (kind) {
-	case LOAD:
-		io_bitmap_load(&area->tss.io_bitmap,
-			       (void *)(area->task[which] + offset));
-		break;
-	case COPY:
-		memcpy(area->tss.io_bitmap.bitmap, area->task[which] + BEST_FROM,
-		       IO_BITMAP_BYTES);
-		break;
-	case COPY_AS_MAINLINE:
-		memcpy((u8 *)&area->tss + MAINLINE_TO,
-		       area->task[which] + MAINLINE_FROM, IO_BITMAP_BYTES);
-		break;
-	case NOTHING:
-		asm volatile("" : : "r" (area), "r" (which), "r" (offset) : "memory");
-		break;
-	}
+	if (kind == LOAD)
+		io_bitmap_load(&tss->io_bitmap, (void *)task);
+	else if (kind == COPY)
+		memcpy((u8 *)tss + to, task, bytes);
+	else
+		asm volatile("" : : "r" (tss), "r" (task), "r" (to), "r" (bytes) : "memory");
 }
 
 /* How to call: on an area each, or all on one with the two tasks in turn */
 struct calls {
-	unsigned int	nr;
+	unsigned int	first, nr;
 	bool		in_turn;
 	enum end	end;
 };
 
 static __always_inline u64 timed(enum kind kind, enum end end, const struct subject *s,
-				 unsigned int which, unsigned int nr, bool in_turn)
+				 unsigned int which, struct calls c)
 {
-	struct area *area = s->areas;
 	size_t here = s->offset[which], other = s->offset[!which], swap;
+	size_t to = s->to, bytes = s->bytes;
+	struct area *area = s->areas + c.first;
 	u64 start;
 
 	/* What was stored before is not to be waited for here */
 	settle(STORED);
 	start = tsc();
-	while (nr--) {
-		switch_to(kind, area, which, here);
+	while (c.nr--) {
+		switch_to(kind, &area->tss, area->task[which] + here, to, bytes);
 		settle(end);
-		if (in_turn) {
+		if (c.in_turn) {
 			which = !which;
 			swap = here;
 			here = other;
@@ -502,23 +528,18 @@ static __always_inline u64 run_kind(enum kind kind, const struct subject *s,
 				    unsigned int which, struct calls c)
 {
 	if (c.end == STORED)
-		return timed(kind, STORED, s, which, c.nr, c.in_turn);
-	return timed(kind, DONE, s, which, c.nr, c.in_turn);
+		return timed(kind, STORED, s, which, c);
+	return timed(kind, DONE, s, which, c);
 }
 
 /* Call and return the ticks. The compiler makes a loop of its own of each */
 static noinline u64 run(const struct subject *s, unsigned int which, struct calls c)
 {
-	switch (s->kind) {
-	case LOAD:
+	if (s->kind == LOAD)
 		return run_kind(LOAD, s, which, c);
-	case COPY:
+	if (s->kind == COPY)
 		return run_kind(COPY, s, which, c);
-	case COPY_AS_MAINLINE:
-		return run_kind(COPY_AS_MAINLINE, s, which, c);
-	default:
-		return run_kind(NOTHING, s, which, c);
-	}
+	return run_kind(NOTHING, s, which, c);
 }
 
 static noinline void walk(size_t bytes)
@@ -530,10 +551,12 @@ static noinline void walk(size_t bytes)
 }
 
 static u64 sample(const struct subject *s, enum state state, enum end end,
-		  unsigned int which)
+		  unsigned int round)
 {
-	const struct calls in_turn = { WARM_CALLS, true, end };
-	const struct calls each = { nr_areas, false, end };
+	/* In another area each time: what a copy takes varies with its pages */
+	const struct calls in_turn = { round / 2 % nr_areas, WARM_CALLS, true, end };
+	const struct calls each = { 0, nr_areas, false, end };
+	unsigned int which = round % 2;
 
 	if (state == WARM) {
 		run(s, which, in_turn);
@@ -557,10 +580,10 @@ static void measure(void)
 			for (end = 0; end < ENDS; end++)
 				for (i = 0; i < ARRAY_SIZE(subjects); i++)
 					subjects[i].ticks[state][end][round] =
-						sample(&subjects[i], state, end, round % 2);
+						sample(&subjects[i], state, end, round);
 
 	for (i = 0; i < ARRAY_SIZE(subjects); i++)
-		check_areas(&subjects[i], nr_areas, (nr_rounds - 1) % 2);
+		check_areas(&subjects[i], (nr_rounds - 1) % 2);
 }
 
 static void write_line(FILE *file, const struct subject *s, enum state state, enum end end)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Time the series' copy of an I/O bitmap against an 8 KB memcpy, in cycles.
+"""Time the series' copy of an I/O bitmap against mainline's, in cycles.
 
 Takes io_bitmap_load() and what it calls from the text of a kernel tree,
 compiles that as a user-space program with the kernel's flags, checks that it
@@ -30,7 +30,7 @@ SECONDS = 600
 ROUTINE = ("arch/x86/kernel/ioport.c", "io_bitmap_load")
 STRUCTS = (("arch/x86/include/asm/processor.h", "x86_io_bitmap"),
            ("arch/x86/include/asm/io_bitmap.h", "io_bitmap"))
-DEFINES = ("arch/x86/include/asm/processor.h", "IO_BITMAP_")
+DEFINES = ("arch/x86/include/asm/processor.h", ROUTINE[0]), "IO_BITMAP_"
 # The kernel's, as far as they change the code of these functions.
 FLAGS = ["-std=gnu11", "-O2", "-m64", "-march=x86-64", "-mtune=generic",
          "-mgeneral-regs-only", "-mno-red-zone", "-fno-strict-aliasing",
@@ -43,23 +43,24 @@ FLAGS = ["-std=gnu11", "-O2", "-m64", "-march=x86-64", "-mtune=generic",
 DEFAULT_L1D, DEFAULT_L2 = 48 * 1024, 2048 * 1024
 STATES = {"warm": "warm", "l1": "L1 displaced", "l2": "L2 displaced"}
 # When a copy has ended.
-ENDS = {
-    "done": "Until the instructions of the copy are done. Its last stores may "
-            "still be in the store buffer, which takes a few lines, but not "
-            "8 KB:",
-    "stored": "Until its stores are in the cache, too:",
-}
+ENDS = {"done": "Until the instructions of the copy are done. Its last stores "
+                "may still be in the store buffer, which takes a few lines:",
+        "stored": "Until its stores are in the cache, too:"}
+# The ports of two tasks which alternate, and what the series copies for them.
 CASES = {
-    "one-line": ("1 copied", "65534 / 65535"),
-    "two-lines": ("1 cleaned, 1 copied", "0x80 / 65535"),
-    "two-copied": ("2 copied", "0x80, 65534 / 0x80, 65535"),
-    "all-lines": ("128 copied", "all / all but 0"),
-    "scattered": ("64 cleaned, 64 copied", "in every other line / the others"),
+    "one-line": "65534 / 65535: 1 line",
+    "two-lines": "0x80 / 65535: 2 lines apart",
+    "parallel": "0x378-0x37a with 0xd800-0xd807 / 0xdc00-0xdc07: 3 lines",
+    "pciutils": "0xcf8-0xcff, 0xc000-0xcffe / the same: 9 lines",
+    "eight-apart": "8 lines / 8 others: 16 lines apart",
+    "half-or-one": "lines 0-63 / line 32: 64 lines",
+    "all-but-one": "all but 0 / all but 65535: 128 lines",
+    "interleaved": "every even line / every odd one: 128 lines",
+    "every-second": "every even line / the same: 64 lines apart",
+    "two-of-three": "two lines of three / the same: 86 lines, 43 runs",
+    "two-of-four": "two lines of four / the same: 64 lines, 32 runs",
 }
-COPIES = {
-    "memcpy": "line aligned, as above",
-    "memcpy-mainline": "as mainline lays it out",
-}
+COPIES = ("memcpy", "memcpy-mainline")
 
 
 # --- the text of the tree --------------------------------------------------
@@ -73,27 +74,25 @@ def read_source(tree, name):
                    f"{shown_path(tree)}: {failure}") from None
 
 
-def find_function(text, name):
-    """Return the match of a function's definition in C text, or None.
-
-    From the line that begins the definition to the brace in column 0.
-    """
+def find_definition(text, name):
+    """Return the match of a function (to a brace in column 0) or constant."""
     return re.search(
-        rf"^[A-Za-z_](?:[\w \t*]|\n(?=[A-Za-z_]))*?\b{re.escape(name)}"
-        r"\([^;{}]*\)\s*^\{$.*?^\}$", text, re.M | re.S)
+        rf"^[A-Za-z_](?:[\w \t*]|\n(?=[A-Za-z_]))*?\b{name}"
+        r"\([^;{}]*\)\s*^\{$.*?^\}$", text, re.M | re.S) or re.search(
+            rf"^static const [^;(]*?\b{name}\b[^;]*;$", text, re.M)
 
 
-def calls_of(text):
-    """Return the names (set of str) that C text may call as functions."""
-    return set(re.findall(r"\b([A-Za-z_]\w*)\(", text))
+def names_of(text):
+    """Return the names (set of str) that C text may call or use."""
+    return set(re.findall(r"\b(?:io_bitmap_\w+|[A-Za-z_]\w*(?=\())", text))
 
 
 def take_functions(tree):
-    """Return [(line number, name, text)] of the routine and what it calls.
+    """Return [(line number, name, text)] of the routine and what it uses.
 
-    Only functions of the same file, in the file's order; the rest is up to
-    copycost.c.  Raises Fail when the routine is not there, or one that it
-    calls and that its name says is of this file.
+    Only functions and constants of the same file, in the file's order; the
+    rest is up to copycost.c.  Raises Fail when the routine is not there, or
+    one that it uses and that its name says is of this file.
     """
     name, root = ROUTINE
     text = read_source(tree, name)
@@ -102,16 +101,16 @@ def take_functions(tree):
         wanted = open_names.pop()
         if wanted in found:
             continue
-        match = find_function(text, wanted)
+        match = find_definition(text, wanted)
         if match:
             found[wanted] = match
-            open_names += sorted(calls_of(match.group(0)))
+            open_names += sorted(names_of(match.group(0)))
         elif wanted == root:
             raise Fail(f"there is no function {root}() in {name} of "
                        f"{shown_path(tree)}: is the series applied there?")
         elif wanted.startswith("io_bitmap_"):
-            raise Fail(f"{root}() calls {wanted}(), but there is no function "
-                       f"{wanted}() in {name} of {shown_path(tree)}")
+            raise Fail(f"{root}() uses {wanted}, but there is no "
+                       f"{wanted} in {name} of {shown_path(tree)}")
     return [(text.count("\n", 0, match.start()) + 1, called, match.group(0))
             for called, match in sorted(found.items(),
                                         key=lambda item: item[1].start())]
@@ -131,18 +130,20 @@ def take_struct(tree, name, tag):
     return text.count("\n", 0, match.start()) + 1, match.group(0)
 
 
-def take_defines(tree, name, prefix):
+def take_defines(tree, names, prefix):
     """Return the text (str) of the #defines whose name has a prefix.
 
-    Raises Fail when the size of a line is not among them.
+    names: files of the tree.  Raises Fail when the size of a line is not
+    among them.
     """
-    found = re.findall(rf"^#[ \t]*define[ \t]+{prefix}(?:.*\\\n)*.*$",
-                       read_source(tree, name), re.M)
+    found = [row for name in names for row in re.findall(
+        rf"^#[ \t]*define[ \t]+{prefix}(?:.*\\\n)*.*$",
+        read_source(tree, name), re.M)]
     text = "\n".join(found)
     if not re.search(rf"^#[ \t]*define[ \t]+{prefix}LINE_BYTES\b", text,
                      re.M):
-        raise Fail(f"there is no #define {prefix}LINE_BYTES in {name} of "
-                   f"{shown_path(tree)}: is the series applied there?")
+        raise Fail(f"there is no #define {prefix}LINE_BYTES in {names[0]} "
+                   f"of {shown_path(tree)}: is the series applied there?")
     return text
 
 
@@ -219,7 +220,8 @@ def read_samples(path):
         samples[state, end][name] = int(calls), [int(value)
                                                  for value in ticks]
     for key, subjects in samples.items():
-        for name in ("nothing", *CASES, *COPIES):
+        for name in ("nothing", *COPIES, *CASES,
+                     *(f"{case}-mainline" for case in CASES)):
             if not subjects.get(name, (0, []))[1]:
                 raise Fail(f"copycost wrote no samples of {name}, "
                            + ", ".join(key))
@@ -229,16 +231,19 @@ def read_samples(path):
 def summary(samples, name):
     """Return {state: {end: {"median", "minimum"}}} of one subject (str).
 
-    TSC cycles (float) per call, without those of an empty loop.
+    TSC cycles (float) per call, without those of an empty loop.  The rounds
+    time the one and the other task in turn, and the mean of both is taken.
     """
     result = {state: {} for state in STATES}
     for (state, end), subjects in samples.items():
         calls, ticks = subjects[name]
         empty = statistics.median(subjects["nothing"][1])
         result[state][end] = {
-            key: round(max(value - empty, 0) / calls, 1)
-            for key, value in (("median", statistics.median(ticks)),
-                               ("minimum", min(ticks)))}
+            key: round(max(statistics.mean((take(ticks[::2]),
+                                            take(ticks[1::2]))) - empty, 0)
+                       / calls, 1)
+            for key, take in (("median", statistics.median),
+                              ("minimum", min))}
     return result
 
 
@@ -275,7 +280,7 @@ def measure(tree, rounds=ROUNDS, cpu=None):
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="copycost-", dir=BUILD) as place:
         samples = build_and_run(header, place, here, rounds)
-    return {"benchmark": "copycost", "version": 1,
+    return {"benchmark": "copycost", "version": 2,
             "unit": "TSC cycles per copy", "machine": here,
             "rounds": rounds,
             "warm_calls": samples["warm", "done"]["nothing"][0],
@@ -283,17 +288,12 @@ def measure(tree, rounds=ROUNDS, cpu=None):
             "functions": functions,
             "routine_sha256": hashlib.sha256(header.encode()).hexdigest(),
             "cases": {name: summary(samples, name) for name in CASES},
+            "mainline": {name: summary(samples, f"{name}-mainline")
+                         for name in CASES},
             "copies": {name: summary(samples, name) for name in COPIES}}
 
 
 # --- showing ---------------------------------------------------------------
-
-def size(number):
-    """Format a number of bytes (int) as '48 KB' or '2 MB'."""
-    if number % 2**20 == 0:
-        return f"{number >> 20} MB"
-    return f"{number >> 10} KB"
-
 
 def cycles(value):
     """Format cycles (float): one decimal below 100."""
@@ -301,14 +301,15 @@ def cycles(value):
 
 
 def ratio(a, b):
-    """Format a/b with one decimal, or a dash where there is none."""
-    return f"{a / b:.1f}" if b > 0 else "-"
+    """Format a/b with two decimals, or a dash where there is none."""
+    return f"{a / b:.2f}" if b > 0 else "-"
 
 
 def notes(result):
     """Return the paragraphs (list of str) that say what the figures are."""
     here = result["machine"]
-    caches = f"L1d {size(here['l1d_bytes'])}, L2 {size(here['l2_bytes'])}"
+    caches = (f"L1d {here['l1d_bytes'] >> 10} KB, "
+              f"L2 {here['l2_bytes'] >> 10} KB")
     if not here["caches_known"]:
         caches += " (assumed: this machine does not say)"
     lines = [
@@ -326,16 +327,14 @@ def notes(result):
         "is warm. A memcpy or memset that is called is `rep movsb` or `rep "
         "stosb`, as in the kernel on a CPU with FSRM and FSRS. The empty "
         "loop is subtracted; what overlaps with the fence that ends each "
-        "copy does not show, so that figures of a few cycles are too low."]
-    lacks = [flag for flag in ("fsrm", "fsrs") if not here[flag]]
+        "copy does not show, so that figures of a few cycles are too low. A "
+        "long copy can take three times as long on some pages as on others: "
+        "warm figures are of all TSSs in turn."]
+    lacks = [flag.upper() for flag in ("fsrm", "fsrs") if not here[flag]]
     if lacks:
-        what = {"fsrm": "the 8 KB memcpy and copies of several lines in a "
-                        "row",
-                "fsrs": "the cleaning of several lines in a row"}
-        names = " and no ".join(flag.upper() for flag in lacks)
-        lines.append(f"/proc/cpuinfo shows no {names} here: without it the "
-                     "kernel runs a loop instead, for "
-                     + ", and for ".join(what[flag] for flag in lacks) + ".")
+        lines.append(f"/proc/cpuinfo shows no {' and no '.join(lacks)} here: "
+                     "the kernel runs a loop instead of rep movsb without "
+                     "FSRM, and of rep stosb without FSRS.")
     return lines
 
 
@@ -343,7 +342,7 @@ def tables(result):
     """Return a result of measure() as Markdown lines (list of str).
 
     Per pair of tasks and state of the caches: the cycles of the series, of
-    an 8 KB memcpy, and how many times cheaper the series is.
+    what mainline copies for the same pair (a prefix), and of 8 KB.
     """
     def cell(figures):
         return f"{cycles(figures['median'])} ({cycles(figures['minimum'])})"
@@ -351,26 +350,28 @@ def tables(result):
     rows = [*"\n\n".join(notes(result)).split("\n")]
     for end, title in ENDS.items():
         rows += ["", title, "",
-                 "| lines | ports of the two tasks | caches | series "
-                 "| 8 KB memcpy | memcpy / series |",
-                 "|---|---|---|---:|---:|---:|"]
-        for name, (lines, ports) in CASES.items():
+                 "| ports of the two tasks | caches | series | mainline "
+                 "| ratio | mainline, 8 KB | ratio | 8 KB, aligned |",
+                 "|---|---|---:|---:|---:|---:|---:|---:|"]
+        for name, ports in CASES.items():
             for state, caches in STATES.items():
-                ours = result["cases"][name][state][end]
-                theirs = result["copies"]["memcpy"][state][end]
-                rows.append(
-                    f"| {lines} | {ports} | {caches} | {cell(ours)} "
-                    f"| {cell(theirs)} "
-                    f"| {ratio(theirs['median'], ours['median'])} |")
-    rows += ["", "The 8 KB memcpy itself. Above it has the addresses that "
-             "suit it best:", "",
-             "| addresses | caches | done | stored |", "|---|---|---:|---:|"]
-    for name, title in COPIES.items():
-        for state, caches in STATES.items():
-            figures = result["copies"][name][state]
-            rows.append(f"| {title} | {caches} | "
-                        + " | ".join(cell(figures[end]) for end in ENDS)
-                        + " |")
+                ours, same, whole, best = (
+                    figures[state][end] for figures in (
+                        result["cases"][name], result["mainline"][name],
+                        *reversed(result["copies"].values())))
+                rows.append(" | ".join((
+                    f"| {ports}", caches, cell(ours), cell(same),
+                    ratio(ours["median"], same["median"]), cell(whole),
+                    ratio(ours["median"], whole["median"]),
+                    f"{cell(best)} |")))
+    whole = result["copies"]["memcpy-mainline"]
+    for of in "median", "minimum":
+        value, name, state, end = max(
+            (ours[state][end][of] / (whole[state][end][of] or 1), name, state,
+             end) for name, ours in result["cases"].items()
+            for state in STATES for end in ENDS)
+        rows += ["", f"worst ratio series / mainline's 8 KB copy, {of}: "
+                 f"{value:.2f} ({CASES[name]}; {STATES[state]}, {end})"]
     return rows
 
 

@@ -190,6 +190,18 @@ class Tables(unittest.TestCase):
     def test_a_call_has_both_costs_and_their_ratio(self):
         self.assertIn("| ioperm | 500 | 250 | 0.50 |", self.rows())
 
+    def test_the_rows_have_an_order_and_words_where_a_name_is_not_enough(self):
+        names = ["pair-pciutils", "shared-0x80", "none", "pair-0x80-none",
+                 "pair-0x80-0x81", "call-ioperm-all", "call-ioperm-first"]
+        cases = dict.fromkeys(names, 7)
+        self.assertEqual(
+            [row.split(" | ")[0] for row in bench.tables(report(cases, cases))
+             if " | 7 | " in row],
+            ["| none", "| pair-0x80-none", "| shared-0x80",
+             "| pair-pciutils: 0xcf8-0xcff and 0xc000-0xcffe, both alike",
+             "| pair-0x80-0x81", "| ioperm-all: 0 to 0xffff at once",
+             "| ioperm-first"])
+
     def test_the_sweep_is_one_line(self):
         rows = self.rows()
         line, = (row for row in rows if "65535, dearest" in row)

@@ -6,9 +6,10 @@
  * The TSC is read around the call in one of them, so that one figure is the
  * price of two switches.  Which ports each task may use is what differs
  * between the cases: none, one bitmap shared through fork(), two bitmaps with
- * low or high port numbers, a port in every line of the bitmap, all ports.  A
- * second group of cases times ioperm() itself, and getppid() with and without
- * a bitmap, since every return to user mode looks at it.
+ * low or high port numbers, ports in some or all lines of the bitmap, what
+ * real programs enable, all ports.  A second group of cases times ioperm()
+ * itself, and getppid() with and without a bitmap, since every return to user
+ * mode looks at it.
  *
  * It measures and reports.  No figure makes it fail: that depends on the
  * machine, and comparing is up to the caller.  A case fails when its figures
@@ -72,32 +73,39 @@
 #define MAX_ROUNDS	1000000
 #define CHECK_ROUNDS	8
 
-enum port_kind {
-	PORTS_NONE,
-	PORTS_LIST,
-	PORTS_LINES,
-	PORTS_ALL,
-	PORTS_IOPL,
+/**
+ * struct range - ports in a row, perhaps one row after the other
+ * @from:	the first port
+ * @num:	how many there are, 0 for the end of a list
+ * @stride:	how far it is to the next such row, NR_PORTS if there is none
+ */
+struct range {
+	unsigned int from;
+	unsigned int num;
+	unsigned int stride;
 };
 
 /**
  * struct ports - the ports that a task may use
- * @kind:	how the rest is to be read
- * @nr:		PORTS_LIST: how many of @port there are
- * @port:	PORTS_LIST: the ports; PORTS_LINES: the offset in each line
+ * @range:	the ports; the last element ends the list
+ * @iopl:	they come from iopl(3), not from ioperm()
  */
 struct ports {
-	enum port_kind kind;
-	unsigned int nr;
-	unsigned int port[2];
+	struct range range[3];
+	bool iopl;
 };
 
-#define NONE		{ .kind = PORTS_NONE }
-#define ONE(p)		{ .kind = PORTS_LIST, .nr = 1, .port = { p } }
-#define TWO(p, q)	{ .kind = PORTS_LIST, .nr = 2, .port = { p, q } }
-#define LINES(offset)	{ .kind = PORTS_LINES, .port = { offset } }
-#define ALL		{ .kind = PORTS_ALL }
-#define IOPL		{ .kind = PORTS_IOPL }
+#define ONCE(from, num)	{ from, num, NR_PORTS }
+
+#define NONE		{}
+#define ONE(p)		{ .range = { ONCE(p, 1) } }
+#define TWO(p, q)	{ .range = { ONCE(p, 1), ONCE(q, 1) } }
+#define RANGE(p, n)	{ .range = { ONCE(p, n) } }
+#define RANGES(p, n, q, m) \
+			{ .range = { ONCE(p, n), ONCE(q, m) } }
+#define LINES(p, every)	{ .range = { { p, 1, (every) * LINE_PORTS } } }
+#define ALL		RANGE(0, NR_PORTS)
+#define IOPL		{ .range = { ONCE(0, NR_PORTS) }, .iopl = true }
 
 enum case_kind {
 	SWITCH_SHARED,
@@ -112,7 +120,8 @@ enum case_kind {
  * @kind:	what is measured
  * @a:		switch: ports of the measuring task; call: ports before it
  * @b:		SWITCH_PAIR: ports of its peer; call: ports after it
- * @port:	CALL_IOPERM: the port that the call is about
+ * @from:	CALL_IOPERM: the first port that the call is about
+ * @num:	CALL_IOPERM: how many these are
  * @turn_on:	CALL_IOPERM: enable or drop it
  */
 struct latency_case {
@@ -120,7 +129,8 @@ struct latency_case {
 	enum case_kind kind;
 	struct ports a;
 	struct ports b;
-	unsigned int port;
+	unsigned int from;
+	unsigned int num;
 	int turn_on;
 };
 
@@ -132,12 +142,12 @@ struct latency_case {
 	{ .name = "sweep-" #_a, .kind = SWITCH_PAIR, .a = ONE(_a), .b = ONE(_b) }
 #define GETPPID(_name, _ports) \
 	{ .name = _name, .kind = CALL_GETPPID, .a = _ports }
-#define ENABLE(_name, _port, _before, _after) \
+#define ENABLE(_name, _from, _num, _before, _after) \
 	{ .name = _name, .kind = CALL_IOPERM, .a = _before, .b = _after, \
-	  .port = _port, .turn_on = 1 }
+	  .from = _from, .num = _num, .turn_on = 1 }
 #define DROP(_name, _port, _before, _after) \
 	{ .name = _name, .kind = CALL_IOPERM, .a = _before, .b = _after, \
-	  .port = _port, .turn_on = 0 }
+	  .from = _port, .num = 1, .turn_on = 0 }
 
 static const struct latency_case cases[] = {
 	/* The rows of 2004: at most one bitmap, inherited by the peer. */
@@ -151,8 +161,16 @@ static const struct latency_case cases[] = {
 	PAIR("pair-1024-1025", ONE(1024), ONE(1025)),
 	PAIR("pair-0x80-65535", ONE(0x80), ONE(65535)),
 	PAIR("pair-65534-65535", ONE(65534), ONE(65535)),
-	PAIR("pair-every-line", LINES(0), LINES(1)),
+	PAIR("pair-every-line", LINES(0, 1), LINES(1, 1)),
+	PAIR("pair-interleaved", LINES(0, 2), LINES(LINE_PORTS, 2)),
+	PAIR("pair-eight-lines", LINES(0, 16), LINES(8 * LINE_PORTS, 16)),
+	PAIR("pair-parallel-ports", RANGES(0x378, 3, 0xd800, 8),
+	     RANGES(0x378, 3, 0xdc00, 8)),
+	PAIR("pair-pciutils", RANGES(0xcf8, 8, 0xc000, 0xfff),
+	     RANGES(0xcf8, 8, 0xc000, 0xfff)),
 	PAIR("pair-all", ALL, ALL),
+	PAIR("pair-all-but-one", RANGE(1, NR_PORTS - 1),
+	     RANGES(0, 1, 2, NR_PORTS - 2)),
 	PAIR("pair-iopl", IOPL, IOPL),
 
 	/* Over the port numbers, on both sides of byte, long and line edges. */
@@ -179,10 +197,12 @@ static const struct latency_case cases[] = {
 
 	GETPPID("call-getppid-none", NONE),
 	GETPPID("call-getppid-0x80", ONE(0x80)),
-	ENABLE("call-ioperm-first", 0x80, NONE, ONE(0x80)),
+	ENABLE("call-ioperm-first", 0x80, 1, NONE, ONE(0x80)),
+	ENABLE("call-ioperm-low-1k", 0, 0x400, NONE, RANGE(0, 0x400)),
+	ENABLE("call-ioperm-all", 0, NR_PORTS, NONE, ALL),
 	DROP("call-ioperm-last-drop", 0x80, ONE(0x80), NONE),
-	ENABLE("call-ioperm-second-near", 0x81, ONE(0x80), TWO(0x80, 0x81)),
-	ENABLE("call-ioperm-second-far", 0xffff, ONE(0x80), TWO(0x80, 0xffff)),
+	ENABLE("call-ioperm-second-near", 0x81, 1, ONE(0x80), TWO(0x80, 0x81)),
+	ENABLE("call-ioperm-second-far", 0xffff, 1, ONE(0x80), TWO(0x80, 0xffff)),
 	DROP("call-ioperm-drop-near", 0x81, TWO(0x80, 0x81), ONE(0x80)),
 	DROP("call-ioperm-drop-far", 0xffff, TWO(0x80, 0xffff), ONE(0x80)),
 };
@@ -264,25 +284,16 @@ static const struct ports *second_ports(const struct latency_case *c)
 /* The bitmap as the kernel keeps it: a set bit denies the port. */
 static void fill_bitmap(const struct ports *p, unsigned char *map)
 {
-	unsigned int i;
+	const struct range *r;
+	unsigned int i, port;
 
 	memset(map, 0xff, BITMAP_BYTES);
 
-	switch (p->kind) {
-	case PORTS_NONE:
-		break;
-	case PORTS_LIST:
-		for (i = 0; i < p->nr; i++)
-			map[p->port[i] / 8] &= ~(1 << p->port[i] % 8);
-		break;
-	case PORTS_LINES:
-		for (i = p->port[0]; i < NR_PORTS; i += LINE_PORTS)
-			map[i / 8] &= ~(1 << i % 8);
-		break;
-	case PORTS_ALL:
-	case PORTS_IOPL:
-		memset(map, 0, BITMAP_BYTES);
-		break;
+	for (r = p->range; r->num; r++) {
+		for (i = r->from; i < NR_PORTS; i += r->stride) {
+			for (port = i; port < i + r->num; port++)
+				map[port / 8] &= ~(1 << port % 8);
+		}
 	}
 }
 
@@ -382,40 +393,24 @@ static void report_refusal(const char *call, bool first)
 
 static bool set_ports(const struct ports *p, bool first)
 {
+	const struct range *r;
 	unsigned int i;
 
-	switch (p->kind) {
-	case PORTS_NONE:
-		break;
-	case PORTS_LIST:
-		for (i = 0; i < p->nr; i++) {
-			if (ioperm(p->port[i], 1, 1)) {
-				report_refusal("ioperm()", first && !i);
+	if (p->iopl) {
+		if (!iopl(3))
+			return true;
+		report_refusal("iopl()", first);
+		return false;
+	}
+
+	for (r = p->range; r->num; r++) {
+		for (i = r->from; i < NR_PORTS; i += r->stride) {
+			if (ioperm(i, r->num, 1)) {
+				report_refusal("ioperm()", first);
 				return false;
 			}
+			first = false;
 		}
-		break;
-	case PORTS_LINES:
-		for (i = p->port[0]; i < NR_PORTS; i += LINE_PORTS) {
-			if (ioperm(i, 1, 1)) {
-				report_refusal("ioperm()",
-					       first && i == p->port[0]);
-				return false;
-			}
-		}
-		break;
-	case PORTS_ALL:
-		if (ioperm(0, NR_PORTS, 1)) {
-			report_refusal("ioperm()", first);
-			return false;
-		}
-		break;
-	case PORTS_IOPL:
-		if (iopl(3)) {
-			report_refusal("iopl()", first);
-			return false;
-		}
-		break;
 	}
 
 	return true;
@@ -510,7 +505,7 @@ static void check_bitmap(const char *who, const struct ports *p)
 		return;
 	}
 
-	if (p->kind == PORTS_IOPL)
+	if (p->iopl)
 		memset(expected, 0xff, sizeof(expected));
 	else
 		fill_bitmap(p, expected);
@@ -793,12 +788,13 @@ static void run_switch(const struct latency_case *c)
 	check_ports("measuring task", &c->a);
 }
 
-static bool set_port(unsigned int port, int turn_on)
+static bool undo_call(const struct latency_case *c)
 {
-	if (!ioperm(port, 1, turn_on))
+	if (!ioperm(c->from, c->num, !c->turn_on))
 		return true;
 
-	report(FAIL, "ioperm(%#x, 1, %d): %s", port, turn_on, strerror(errno));
+	report(FAIL, "ioperm(%#x, %u, %d): %s", c->from, c->num, !c->turn_on,
+	       strerror(errno));
 
 	return false;
 }
@@ -812,7 +808,7 @@ static inline int timed_call(const struct latency_case *c, pid_t parent,
 
 	if (c->kind == CALL_IOPERM) {
 		start = read_tsc();
-		ret = ioperm(c->port, 1, c->turn_on);
+		ret = ioperm(c->from, c->num, c->turn_on);
 		end = read_tsc();
 	} else {
 		start = read_tsc();
@@ -836,7 +832,7 @@ static bool call_loop(const struct latency_case *c, unsigned long rounds)
 		tally.failed += timed_call(c, parent, &sample[i]) != 0;
 		tally.stuck += (long long)sample[i] <= 0;
 
-		if (undo && !set_port(c->port, !c->turn_on))
+		if (undo && !undo_call(c))
 			return false;
 	}
 
@@ -884,8 +880,8 @@ static void run_call(const struct latency_case *c)
 	mlockall(MCL_CURRENT);
 
 	/* A task without ports shows in its first call if it may have some. */
-	if (c->kind == CALL_IOPERM && c->a.kind == PORTS_NONE) {
-		if (!set_ports(&c->b, true) || !set_port(c->port, 0))
+	if (c->kind == CALL_IOPERM && highest_port(&c->a) < 0) {
+		if (!set_ports(&c->b, true) || !undo_call(c))
 			return;
 	} else if (!set_ports(&c->a, true)) {
 		return;

@@ -19,6 +19,8 @@
  *  failing	A fork that fails leaves the caller what it had.
  *  tasks	Everything else: inheritance, exec, privileges, iopl levels,
  *		the migration between CPUs and CPUs that go away.
+ *  memory	A bitmap of one's own is charged to the memory cgroup, whose
+ *		limit also holds for those who only give ports back.
  *
  * What is expected is what ioperm(2) and iopl(2) document: both are inherited
  * by children and kept over exec, also by those without privileges, and ports
@@ -36,8 +38,8 @@
  * is touched. All others are only tried when they have to be denied, and a
  * denied access never reaches the device. Nothing is ever written to a port.
  *
- * A CPU that is taken offline is brought back by a process of its own also
- * when the test is killed.
+ * A CPU that is taken offline is brought back, and a cgroup removed, by a
+ * process of its own also when the test is killed.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -51,6 +53,7 @@
 #include <linux/kd.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
+#include <mntent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -62,6 +65,7 @@
 #include <sys/ioctl.h>
 #include <sys/io.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -82,7 +86,8 @@
 #define TURN_LINES		8
 #define CHECK_LINES		32
 #define TURNS			36
-#define NR_TASKS		16
+#define NR_COPIES		64
+#define NR_TASKS		(NR_COPIES + 1)
 #define MAX_RING		3
 #define STACK_SIZE		65536
 #define MIGRATE_NSEC		1500000000ULL
@@ -2085,10 +2090,11 @@ TEST_F(tasks, migrate_while_changing)
 }
 
 /*
- * A process that brings a CPU back online when the test is gone. It is not in
- * the process group of the test and holds nothing of it but a pipe.
+ * As fork(), but the child returns when the test is gone, or has written to
+ * @fd. It is not in the process group of the test and holds nothing of it but
+ * a pipe.
  */
-static int guard_cpu(const char *path)
+static pid_t fork_guard(int *fd)
 {
 	int fds[2];
 	char byte;
@@ -2099,11 +2105,10 @@ static int guard_cpu(const char *path)
 	ioport_bind_children = false;
 	pid = fork();
 	ioport_bind_children = true;
-	if (pid < 0)
-		return -1;
 	if (pid) {
 		close(fds[0]);
-		return fds[1];
+		*fd = fds[1];
+		return pid;
 	}
 
 	setsid();
@@ -2113,6 +2118,17 @@ static int guard_cpu(const char *path)
 	close(fds[1]);
 	while (read(fds[0], &byte, 1) < 0 && errno == EINTR)
 		;
+	return 0;
+}
+
+/* Bring a CPU back online when the test is gone. */
+static pid_t guard_cpu(const char *path)
+{
+	int fd;
+	pid_t pid = fork_guard(&fd);
+
+	if (pid)
+		return pid;
 	write_file(path, "1");
 	_exit(KSFT_PASS);
 }
@@ -2248,6 +2264,176 @@ TEST_F(tasks, console_ports)
 	EXPECT_EQ(-ENXIO, CALL(t, vt_here, fd, KDADDIO, VT_FIRST));
 	EXPECT_MAP(true);
 #undef EXPECT_MAP
+}
+
+/*
+ * memory: a task that shares a bitmap and disables a port gets a copy
+ */
+
+FIXTURE(memory) {
+	pid_t	guard;
+	int	guard_fd;
+};
+
+static const char *read_file(const char *path)
+{
+	static char text[4096];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t len = read(fd, text, sizeof(text) - 1);
+
+	text[len > 0 ? len : 0] = '\0';
+	close(fd);
+	return text;
+}
+
+/* Go where cgroups are made. Returns why these have no memory controller. */
+static const char *find_cgroups(void)
+{
+	struct mntent *mnt;
+	bool found = false;
+	FILE *file;
+
+	file = setmntent("/proc/self/mounts", "r");
+	while (file && !found && (mnt = getmntent(file)))
+		found = !strcmp(mnt->mnt_type, "cgroup2") && !chdir(mnt->mnt_dir);
+	endmntent(file);
+
+	/* Ends with the test, which alone sees it */
+	if (!found && (unshare(CLONE_NEWNS) ||
+		       mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+		       mount(NULL, "/sys/fs/cgroup", "cgroup2", 0, NULL) ||
+		       chdir("/sys/fs/cgroup")))
+		return "cgroup2 neither is mounted nor can be";
+	if (!strstr(read_file("cgroup.controllers"), "memory"))
+		return "no memory controller in cgroup2";
+	if (strstr(read_file("/proc/cmdline"), "nokmem"))
+		return "cgroup.memory=nokmem: only user memory is charged";
+	return NULL;
+}
+
+/* The working directory becomes a new cgroup, which is empty. */
+FIXTURE_SETUP(memory)
+{
+	char name[64], file[96];
+	const char *reason;
+	bool enabled;
+	int ret = 0;
+
+	setup(_metadata);
+	if (_metadata->exit_code)
+		return;
+	reason = find_cgroups();
+	if (reason)
+		SKIP(return, "%s", reason);
+
+	enabled = strstr(read_file("cgroup.subtree_control"), "memory");
+	/* That of nobody else is ever removed. */
+	snprintf(name, sizeof(name), "ioperm_security.%d.%llx", test_pid,
+		 (unsigned long long)now_ns());
+	self->guard = fork_guard(&self->guard_fd);
+	ASSERT_GE(self->guard, 0);
+	if (!self->guard) {
+		snprintf(file, sizeof(file), "%s/cgroup.kill", name);
+		write_file(file, "1");
+		while ((ret = rmdir(name)) && errno == EBUSY)
+			usleep(1000);
+		if (!enabled)
+			write_file("cgroup.subtree_control", "-memory");
+		_exit(ret ? KSFT_FAIL : KSFT_PASS);
+	}
+
+	if (!enabled)
+		ret = write_file("cgroup.subtree_control", "+memory");
+	if (!ret && (mkdir(name, 0700) || chdir(name)))
+		ret = -errno;
+	if (ret)
+		SKIP(return, "no cgroup with a memory controller: %s",
+		     strerror(-ret));
+}
+
+FIXTURE_TEARDOWN(memory)
+{
+	int status;
+
+	EXPECT_EQ(1, write(self->guard_fd, "", 1));
+	EXPECT_EQ(self->guard, waitpid(self->guard, &status, 0));
+	EXPECT_EQ(0, status)
+		TH_LOG("the cgroup cannot be removed");
+}
+
+/* Charged to the cgroup is what the task allocates from now on. */
+static long enter_cgroup_here(long unused1, long unused2, long unused3)
+{
+	return write_file("cgroup.procs", "0");
+}
+
+/* A CPU charges up to 256 KB in advance, and all tasks are on one. */
+TEST_F(memory, copy_is_charged)
+{
+	struct task *p, *t[NR_COPIES];
+	long before, grown;
+	int i;
+
+	/* A copy has all lines then, 8 KB. None of these ports is touched. */
+	p = START(NULL, BY_FORK);
+	ASSERT_EQ(0, CALL(p, ioperm_here, 0, 2, 1));
+	ASSERT_EQ(0, CALL(p, ioperm_here, IOPORT_NR - 1, 1, 1));
+	ASSERT_EQ(0, CALL(p, enter_cgroup_here));
+	for (i = 0; i < NR_COPIES; i++) {
+		t[i] = START(p, BY_FORK);
+		ASSERT_EQ(0, CALL(t[i], become_here, NOBODY, 0));
+		/* What else it takes to call it */
+		ASSERT_EQ(-EINVAL, CALL(t[i], ioperm_here, 0, 0, 0));
+	}
+
+	before = atol(read_file("memory.current"));
+	for (i = 0; i < NR_COPIES; i++)
+		ASSERT_EQ(0, CALL(t[i], ioperm_here, 1, 1, 0));
+	grown = atol(read_file("memory.current")) - before;
+	EXPECT_GE(grown, NR_COPIES * 8192)
+		TH_LOG("%ld bytes for %d bitmaps", grown, NR_COPIES);
+}
+
+/* It needs no more memory later on, and is not killed for want of it. */
+static long settle_here(long unused1, long unused2, long unused3)
+{
+	char stack[STACK_SIZE];
+
+	memset(stack, 1, sizeof(stack));
+	asm volatile ("" : : "r" (stack) : "memory");
+	if (mlockall(MCL_CURRENT))
+		return -errno;
+	return write_file("/proc/self/oom_score_adj", "-1000");
+}
+
+/* The kernel log shows that nobody can be killed, with a call trace. */
+TEST_F(memory, limit_refuses_copy)
+{
+	struct task *t;
+	long ret;
+
+	if (atol(read_file("/proc/sys/vm/panic_on_oom")) == 2)
+		SKIP(return, "vm.panic_on_oom=2: a limit would be a panic");
+
+	ASSERT_EQ(0, CALL(NULL, set_here, LOW | MID | HIGH));
+	t = START(NULL, BY_FORK);
+	ret = CALL(t, settle_here);
+	if (ret)
+		SKIP(return, "no task that the OOM killer spares: %s",
+		     strerror(-ret));
+	ASSERT_EQ(0, CALL(t, enter_cgroup_here));
+	ASSERT_EQ(0, CALL(t, become_here, NOBODY, 0));
+	EXPECT_PORTS(LOW | MID | HIGH, t);
+
+	/* That takes back what the CPU has charged in advance. */
+	ASSERT_EQ(0, write_file("memory.max", "0"));
+	EXPECT_EQ(-ENOMEM, CALL(t, ioperm_here, pool[1], 1, 0));
+	EXPECT_PORTS(LOW | MID | HIGH, t);
+
+	ASSERT_EQ(0, write_file("memory.max", "max"));
+	EXPECT_EQ(0, CALL(t, ioperm_here, pool[1], 1, 0));
+	EXPECT_PORTS(LOW | HIGH, t);
+	EXPECT_PORTS(LOW | MID | HIGH, NULL);
 }
 
 int main(int argc, char **argv)
