@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /// Nobody but arch/x86/kernel/ioport.c looks into a task's I/O bitmap: all
-/// readers ask task_may_use_ports() or io_bitmap_view(), so that none can
+/// readers ask current_may_use_ports() or io_bitmap_view(), so that none can
 /// read past a short allocation or forget iopl(3).
 //
 // Confidence: High
