@@ -30,7 +30,8 @@ SECONDS = 600
 ROUTINE = ("arch/x86/kernel/ioport.c", "io_bitmap_load")
 STRUCTS = (("arch/x86/include/asm/processor.h", "x86_io_bitmap"),
            ("arch/x86/include/asm/io_bitmap.h", "io_bitmap"))
-DEFINES = ("arch/x86/include/asm/processor.h", ROUTINE[0]), "IO_BITMAP_"
+DEFINES = (("arch/x86/include/asm/processor.h",
+            "arch/x86/include/asm/io_bitmap.h"), "IO_BITMAP_")
 # The kernel's, as far as they change the code of these functions.
 FLAGS = ["-std=gnu11", "-O2", "-m64", "-march=x86-64", "-mtune=generic",
          "-mgeneral-regs-only", "-mno-red-zone", "-fno-strict-aliasing",
