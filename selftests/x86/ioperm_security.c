@@ -624,6 +624,9 @@ enum handover {
 	YIELD,
 };
 
+/* What the test process had when it forked the tasks */
+static long inherited;
+
 /* The ports of a task, in turn. */
 struct member {
 	long		mask[3];
@@ -694,7 +697,7 @@ static int run_member(enum handover how, const struct member *member, int me,
 		      int nr)
 {
 	bool never = !(member->mask[0] | member->mask[1] | member->mask[2]);
-	long mask = 0, next;
+	long mask = inherited, next;
 	uint32_t turn;
 
 	if (never && become_here(NOBODY, 0, 0))
@@ -835,6 +838,14 @@ TEST_F(handover, iopl_free_and_regrant)
 {
 	RUN_RING({ { IOPL, 0, LOW } }, { { HIGH, IOPL | MID, MID } },
 		 ALWAYS(0));
+}
+
+/* The same bitmap, but not the same level: nothing passes from one to the other. */
+TEST_F(handover, same_bitmap_and_iopl)
+{
+	inherited = LOW;
+	ASSERT_EQ(0, set_here(inherited, 0, 0));
+	RUN_RING(ALWAYS(LOW | IOPL), ALWAYS(LOW), ALWAYS(0));
 }
 
 /* What else there is to do at a switch must not be forgotten. */
