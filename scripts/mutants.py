@@ -78,7 +78,7 @@ class Mutant:
         """Parse a patch (str); raises Fail naming what is wrong with it."""
         self.path = path
         self.name = path.stem
-        named = re.fullmatch(r"(\d\d)-([a-z0-9_]+)-([a-z0-9-]+)", self.name)
+        named = re.fullmatch(r"(\d\d+)-([a-z0-9_]+)-([a-z0-9-]+)", self.name)
         if not named:
             raise Fail(f"{path.name} is not called NN-PROGRAM-BUG.patch")
         self.program = named.group(2)
@@ -213,7 +213,7 @@ def read_mutants(patterns=()):
              for path in sorted(MUTANTS.glob("*.patch"))]
     if not found:
         raise Fail(f"there is no mutant in {shown_path(MUTANTS)}/")
-    numbers = [mutant.name[:2] for mutant in found]
+    numbers = [mutant.name.split("-")[0] for mutant in found]
     twice = sorted({n for n in numbers if numbers.count(n) > 1})
     if twice:
         raise Fail(f"two mutants have the number {twice[0]}")
@@ -675,7 +675,7 @@ def listed(controls, kills):
     for program, run in sorted(controls.items()):
         for name in run.get("cases", {}):
             caught = kills.get(f"{program}: {name}", [])
-            numbers = [word if word == "base" else word[:2]
+            numbers = [word if word == "base" else word.split("-")[0]
                        for word in dict.fromkeys(caught)]
             lines.append(f"| {program}: {name} | "
                          f"{', '.join(numbers) or 'none'} |")
