@@ -92,6 +92,13 @@ class Splat(Case):
                     check.check_splat(self.console(f"[ 0.1] a\n{line}\nb\n"))
                 self.assertIn(line.strip(), str(caught.exception))
 
+    def test_a_memory_limit_is_no_report(self):
+        oom = ("a invoked oom-killer: gfp_mask=0xcc0, order=2\n"
+               "CPU: 0 UID: 0 PID: 1 Comm: a\n Call Trace:\n f+0x1/0x2\n")
+        check.check_splat(self.console(oom + "x\n" + oom))
+        with self.assertRaises(Fail):
+            check.check_splat(self.console(oom + "b\n Call Trace:\n"))
+
     def test_what_virtme_ng_misses_is_no_report(self):
         check.check_splat(self.console(
             "[    0.9] virtme-ng-init: WARNING: failed to run: "
