@@ -318,7 +318,7 @@ def check_boot(tree, side, kvm):
 def check_splat(console):
     """A console log (Path) has no warning, bug or sanitizer report."""
     # A test runs into a memory limit, and the OOM killer tells from where.
-    text = re.sub(r"invoked oom-killer: (.*\n){1,9}?.*Call Trace:", "",
+    text = re.sub(r"(invoked oom-killer: (?:.*\n){1,9}?.*)Call Trace:", r"\1",
                   console.read_text(errors="replace"))
     # virtme-ng warns of what the machine lacks in the same words.
     splat = re.search(r"^(?!.*virtme-ng-init: )"

@@ -96,8 +96,10 @@ class Splat(Case):
         oom = ("a invoked oom-killer: gfp_mask=0xcc0, order=2\n"
                "CPU: 0 UID: 0 PID: 1 Comm: a\n Call Trace:\n f+0x1/0x2\n")
         check.check_splat(self.console(oom + "x\n" + oom))
-        with self.assertRaises(Fail):
-            check.check_splat(self.console(oom + "b\n Call Trace:\n"))
+        for text in (oom + "b\n Call Trace:\n",
+                     oom.replace("CPU: 0", "WARNING: x\nCPU: 0")):
+            with self.assertRaises(Fail):
+                check.check_splat(self.console(text))
 
     def test_what_virtme_ng_misses_is_no_report(self):
         check.check_splat(self.console(
