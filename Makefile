@@ -19,7 +19,7 @@ PYTHON := build/venv/bin/python
 export KSRC FORCE ACCEL NAME EMAIL FIXES SET ONTO BRANCH BASE FILES ROOTFS
 
 .DEFAULT_GOAL := help
-.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat race throughput yield-hz yield-stress variants variants-tests study measure report
+.PHONY: help deps bench check check-debug unit tree export base kernels readme clean distclean rebase submit-prep lab lab-check quick check-all gates bisect-check stress mutants repeat race throughput yield-hz yield-stress study measure report
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm]"
@@ -59,12 +59,6 @@ stress: deps ## random I/O permissions on that kernel, SECONDS=600 CPUS=2
 
 yield-hz: deps ## sched_yield() on the series with HZ=100 and HZ=250
 	@$(PYTHON) scripts/yieldhz.py
-
-variants: deps ## other ways to do what the patches of sched_yield() do
-	@$(PYTHON) scripts/variants.py
-
-variants-tests: deps ## the tests of sched_yield() find those that are bugs
-	@$(PYTHON) scripts/variants.py --tests
 
 yield-stress: deps ## sched_yield() on the debug kernel, SECONDS=600 CPUS=2
 	@scripts/deps --with throughput

@@ -52,13 +52,13 @@ UNITS = {
 SHORT_UNITS = {"tcg": "instructions", "kvm": "TSC cycles"}
 
 
-def build_test(tree, bits=64, name=TEST):
-    """Build one x86 selftest of a kernel tree; returns the program's path."""
+def build_test(tree, bits=64, name=TEST, folder="x86"):
+    """Build one selftest of a kernel tree; returns the program's path."""
     output = BUILD / "bench"
     output.mkdir(parents=True, exist_ok=True)
-    program = output / f"{name}_{bits}"
+    program = output / (f"{name}_{bits}" if folder == "x86" else name)
     program.unlink(missing_ok=True)
-    run_logged(["make", "-C", str(tree / "tools/testing/selftests/x86"),
+    run_logged(["make", "-C", str(tree / "tools/testing/selftests" / folder),
                 f"OUTPUT={output}", str(program)],
                LOGS / f"build-{name}.log", env=make_environment(),
                what=f"building {name}")

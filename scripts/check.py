@@ -42,7 +42,9 @@ RACE_SECONDS = 1200
 # hardest to hit is hit 13 times in 200000 wake-ups.
 RACE_WAKES = 100000
 RACE_SEEDS = 12
-YIELD_TESTS = ("yield_charge", "yield_handover")
+YIELD_TESTS = ("yield_test",)
+# Cases of these names must fail on the base, or they prove nothing.
+YIELD_CONTROLS = ("charge", "share")
 
 
 class Tally:
@@ -217,14 +219,11 @@ def checkpatch_tree(tree):
     return tree
 
 
-def check_diffs(folder, tip):
-    """Each diff of a folder (str) of the repository applies to the series.
-
-    They have words, a line `---` and a diff, as those of mutants/.
-    """
-    paths = sorted((ROOT / folder).glob("*.patch"))
+def check_mutants(tip):
+    """Each diff of mutants/ applies to the series."""
+    paths = sorted((ROOT / "mutants").glob("*.patch"))
     if not paths:
-        raise Fail(f"there is no patch in {folder}/")
+        raise Fail("there is no patch in mutants/")
     wrong = []
     with tempfile.TemporaryDirectory(prefix="export-", dir=BUILD) as place:
         index = {"GIT_INDEX_FILE": str(Path(place) / "index")}
@@ -255,9 +254,7 @@ def group_series(tally):
         return
     tally.run("series: quilt push -a, fuzz 0", check_quilt, tip)
     tally.run("series: exported copies in sync", check_export, tip)
-    for folder in ("mutants", "variants"):
-        tally.run(f"{folder}/ applies to the series", check_diffs, folder,
-                  tip)
+    tally.run("mutants/ applies to the series", check_mutants, tip)
     for name in names:
         tally.run(f"tags: {name}", check_tags, name)
     dictionary = codespell_dictionary()
@@ -695,29 +692,32 @@ def group_matrix(tally):
     gates.group_matrix(tally, TWO_CONFIGS)
 
 
-def build_yield_tests(tree):
-    """Build YIELD_TESTS of a kernel tree (Path); returns their paths."""
-    output = BUILD / "bench"
-    output.mkdir(parents=True, exist_ok=True)
-    programs = [output / name for name in YIELD_TESTS]
-    for path in programs:
-        path.unlink(missing_ok=True)
-    run_logged(["make", "-C", str(tree / "tools/testing/selftests/sched"),
-                f"OUTPUT={output}", *map(str, programs)],
-               LOGS / "build-yield.log", env=make_environment(),
-               what="building selftests/sched")
-    return programs
-
-
 def check_yield(tally, trees):
-    """The tests of sched_yield() pass, and fail with its features off."""
+    """The tests of sched_yield() pass, and some cases fail on the base."""
+    title = "selftests/sched"
     try:
-        programs = build_yield_tests(trees["series"])
+        programs = [bench.build_test(trees["series"], name=name,
+                                     folder="sched") for name in YIELD_TESTS]
     except Fail as failure:
-        tally.fail("selftests/sched", failure)
+        tally.fail(title, failure)
         return
-    run_yield(tally, "selftests/sched", trees["series"], programs,
-              "yield-tests")
+    run_yield(tally, title, trees["series"], programs, "yield-tests")
+    run_yield(tally, f"{title}, 2 CPUs", trees["series"], programs,
+              "yield-cpus", cpus=2, arguments="-v many_cpus")
+    try:
+        with stage("running the tests of sched_yield() on the base"):
+            found = boot_yield(trees["base"], programs, "yield-base")
+    except Fail as failure:
+        tally.fail(f"{title} on the base", failure)
+        return
+    for kind in YIELD_CONTROLS:
+        what = f"{title}: {kind}_* fails on the base"
+        if any(re.search(rf"^not ok \d+ yield\.{kind}_", text, re.M)
+               for text in found.values()):
+            tally.ok(what)
+        else:
+            tally.fail(what, "it does not: this proves nothing; see "
+                       f"{shown_path(LOGS)}/yield-base.ktap")
 
 
 def harness_reason(text, case):
@@ -733,34 +733,38 @@ def harness_reason(text, case):
     return " | ".join(lines[:4]) or "it does not say why"
 
 
-def run_yield(tally, title, kernel, programs, name):
-    """Boot a built kernel and run tests of sched_yield(); count each case.
+def boot_yield(kernel, programs, name, cpus=1, arguments=""):
+    """Boot a built kernel and run tests of sched_yield() in it.
 
-    In a guest whose clock counts instructions: a host that takes the CPU away
-    in mid-call would otherwise make them skip what it spoilt.  Without
-    another clock to check it by, the kernel has to be told that it is good
-    enough for timers that are finer than the tick.  programs:
-    paths (Path) of some of YIELD_TESTS; name: of the guest and its log.
+    With one CPU, in a guest whose clock counts instructions: a host that
+    takes the CPU away in mid-call would otherwise make them skip what it
+    spoilt.  Without another clock to check it by, the kernel has to be told
+    that it is good enough for timers that are finer than the tick.
+    Returns {program: KTAP (str)}; all of it is in build/logs/NAME.ktap.
     """
-    charge = [path for path in programs if path.name == "yield_charge"]
+    result = boot(
+        kernel, "; ".join([*(f"echo '## {path.name}'; {path} {arguments}"
+                             for path in programs), "true"]),
+        cpus=cpus, icount="wait-idle" if cpus == 1 else None, timeout=900,
+        name=name, append=("tsc=reliable",) if cpus == 1 else ())
+    write_atomically(LOGS / f"{name}.ktap", result.output)
+    return dict(part.split("\n", 1) for part in
+                result.output.split("## ")[1:] if "\n" in part)
+
+
+def run_yield(tally, title, kernel, programs, name, **options):
+    """Run tests of sched_yield() on a built kernel; count each case.
+
+    programs: paths (Path) of some of YIELD_TESTS; name: of the guest and its
+    log; options: of boot_yield().
+    """
     try:
         with stage(f"running the tests of sched_yield(), {title}"):
-            result = boot(
-                kernel,
-                "; ".join([*(f"echo '## {path.name}'; {path}"
-                             for path in programs),
-                           "echo '## control'", "export YIELD_BITS=off",
-                           *(f"{path} -f charge -v nice_0 -t one_hog"
-                             for path in charge), "true"]),
-                cpus=1, icount="wait-idle", timeout=900, name=name,
-                append=("tsc=reliable",))
+            parts = boot_yield(kernel, programs, name, **options)
     except Fail as failure:
         tally.fail(title, failure)
         return
     log = LOGS / f"{name}.ktap"
-    write_atomically(log, result.output)
-    parts = dict(part.split("\n", 1) for part in
-                 result.output.split("## ")[1:] if "\n" in part)
     for path in programs:
         text = parts.get(path.name, "")
         rows = re.findall(r"^(ok|not ok) \d+ (\S+)(.*)$", text, re.M)
@@ -777,13 +781,6 @@ def run_yield(tally, title, kernel, programs, name):
             else:
                 tally.fail(what, f"{harness_reason(text, case)}; "
                            f"see {shown_path(log)}")
-    if charge:
-        what = f"{title}: yield_charge fails with the features off"
-        if re.search(r"^not ok \d+ charge\.nice_0\.one_hog",
-                     parts.get("control", ""), re.M):
-            tally.ok(what)
-        else:
-            tally.fail(what, f"it does not; see {shown_path(log)}")
 
 
 GROUPS = {"scripts": group_scripts, "series": group_series,

@@ -7,7 +7,7 @@ In their source trees and through ccache: what is the same in two of them is
 compiled once.  The debug kernel is the series with configs/debug.config.
 Those named mutants are for scripts/mutants.py, which plants bugs in them;
 those named history, server, softrt and ext for scripts/study.py; those named
-hz for scripts/yieldhz.py, and variants is for scripts/variants.py.
+hz for scripts/yieldhz.py.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from common import (BUILD, CONFIGS, LOGS, Fail, build_lock, git, need_space,
 GUEST = CONFIGS / "guest.config"
 DEBUG = CONFIGS / "debug.config"
 FAULTS = CONFIGS / "faults.config"
+KVM = CONFIGS / "kvm.config"
 SERVER = CONFIGS / "study-server.config"
 SOFTRT = CONFIGS / "study-softrt.config"
 EXT = CONFIGS / "study-ext.config"
@@ -38,9 +39,9 @@ KERNELS = {"base": ("base", (GUEST,)),
            "mutants": ("applied", (GUEST,)),
            "mutants_faults": ("applied", (GUEST, FAULTS)),
            "mutants_debug": ("applied", (GUEST, DEBUG)),
+           "mutants_kvm": ("applied", (GUEST, KVM)),
            "series_hz100": ("applied", (GUEST, HZ100)),
            "series_hz250": ("applied", (GUEST, HZ250)),
-           "variants": ("applied", (GUEST,)),
            "history_8k": ("history_8k", (GUEST,)),
            "history_prefix": ("history_prefix", (GUEST,)),
            "base_server": ("base", (GUEST, SERVER)),

@@ -5,15 +5,19 @@ other, and see that each is caught by the test it is named after.
 
 A mutant is a file mutants/NN-PROGRAM-BUG.patch: what the bug is, header
 lines, a line `---`, and a diff against the series.  PROGRAM is a selftest
-of tools/testing/selftests/x86 or the KUnit suite x86_io_bitmap.  Headers:
+of tools/testing/selftests/x86 or sched, or the KUnit suite x86_io_bitmap.
+Headers:
 
   Caught-by: PROGRAM: CASE   a test case (shell pattern) that must fail
   Caught-by: panic           ... or what the guest must do instead: panic,
                              hang, splat (a warning or report of the kernel)
   Kernel: faults             with KUnit and allocations that can be made to
-                             fail, or debug: with KASAN, UBSAN and lockdep
+                             fail, debug: with KASAN, UBSAN and lockdep, or
+                             kvm: with a /dev/kvm
                              (default: guest, as it is measured)
-  Cpus: 4                    processors of the guest (default: 2)
+  Cpus: 4                    processors of the guest (default: 2; for a test
+                             of sched one, with a clock that counts
+                             instructions)
   Append: slab_debug=P       kernel parameters
   Arguments: --seconds 5     arguments of the program
   Timeout: 600               seconds for the guest
@@ -53,7 +57,7 @@ SUITE = "x86_io_bitmap"
 RACE = "ioperm_drop_race"
 # Which of KERNELS a header's word for the kernel means.
 TREES = {"guest": "mutants", "faults": "mutants_faults",
-         "debug": "mutants_debug"}
+         "debug": "mutants_debug", "kvm": "mutants_kvm"}
 # What a guest can do other than fail a test case.
 EVENTS = ("panic", "hang", "splat")
 SPLAT = r"^.*(WARNING: |BUG: |UBSAN: |Oops|refcount_t: ).*$"
@@ -156,6 +160,15 @@ class Mutant:
         return [new for _, new in pairs]
 
 
+def folder_of(program):
+    """Return the folder (str) of SELFTESTS that has a program.
+
+    Those of sched are the series' own, so selftests/ has a copy.
+    """
+    return "sched" if (ROOT / f"selftests/sched/{program}.c").exists() \
+        else "x86"
+
+
 class Setup:
     """How a test program is run: one guest."""
 
@@ -163,14 +176,21 @@ class Setup:
                  arguments="", timeout=None):
         self.program = program
         self.kernel = kernel
-        race = program == RACE
-        self.cpus = cpus or (1 if race else 2)
-        # The window is hit only where time is counted in instructions.
-        self.icount = "skip-idle" if race and self.cpus == 1 else None
+        self.folder = folder_of(program)
+        race, sched = program == RACE, self.folder == "sched"
+        self.cpus = cpus or (1 if race or sched else 2)
+        self.icount = None
+        if race and self.cpus == 1:
+            # The window is hit only where time is counted in instructions.
+            self.icount = "skip-idle"
+        elif sched and not cpus:
+            # As make check runs it.
+            self.icount = "wait-idle"
+            append = f"tsc=reliable {append}".strip()
         self.append = append
         self.arguments = arguments
         self.timeout = timeout or TEST_SECONDS * \
-            (3 if race or kernel == "debug" else 1)
+            (3 if race or sched or kernel == "debug" else 1)
 
     def words(self):
         """Return what makes two runs the same test (list)."""
@@ -192,7 +212,7 @@ class Setup:
         if self.program == SUITE:
             return "dmesg"
         line = f"{program} {self.arguments}".strip()
-        if self.icount and not self.arguments:
+        if self.program == RACE and self.icount and not self.arguments:
             # As make check does on the base: one seed after the other, until
             # one hits.
             seeds = " ".join(map(str, range(1, RACE_SEEDS + 1)))
@@ -402,11 +422,11 @@ def source_key(commit):
                     ("Documentation", "tools", "tools/testing")))
 
 
-def test_key(commit):
-    """Return a name (str) of the sources of a commit's tests."""
+def test_key(commit, folder="x86"):
+    """Return a name (str) of the sources of a commit's tests in a folder."""
     rows = git("ls-tree", commit, f"{SELFTESTS}/", cwd=REPO).splitlines()
     return digest(*(row for row in rows if re.search(
-        r"\t" + SELFTESTS + r"/(x86|kselftest.*\.h)$", row)))
+        rf"\t{SELFTESTS}/({folder}|kselftest.*\.h)$", row)))
 
 
 def compiler():
@@ -422,7 +442,8 @@ class Workshop:
     def __init__(self, commit, programs, kvm=None):
         self.commit = commit
         self.source = source_key(commit)
-        self.tests = test_key(commit)
+        self.tests = {folder: test_key(commit, folder)
+                      for folder in ("x86", "sched")}
         self.compiler = compiler()
         self.wanted = sorted(programs - {SUITE})
         self.programs = {}
@@ -437,8 +458,8 @@ class Workshop:
 
     def run_key(self, setup, image):
         """Return the name (str) of a test run on an image."""
-        return digest(image, self.tests, setup.command("program"),
-                      *setup.words())
+        return digest(image, self.tests[setup.folder],
+                      setup.command("program"), *setup.words())
 
     def tree(self, kernel):
         """Return a configured tree without a bug, built at least once."""
@@ -501,11 +522,13 @@ class Workshop:
             with stage(f"building {len(self.wanted)} tests"):
                 self.make(tree, "make headers", "mutants-headers", "headers")
                 for one in self.wanted:
-                    source = f"{SELFTESTS}/x86/{one}.c"
+                    folder = folder_of(one)
+                    source = f"{SELFTESTS}/{folder}/{one}.c"
                     if not (tree / source).exists():
                         raise Fail(f"the series has no {source}, which "
                                    "mutants are named after")
-                    self.programs[one] = build_test(tree, name=one)
+                    self.programs[one] = build_test(tree, name=one,
+                                                    folder=folder)
         return self.programs[name]
 
     def test(self, setup, image, name):

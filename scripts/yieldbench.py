@@ -4,7 +4,7 @@
 
 Part of 'make bench'.  The series' own test program runs on both kernels; on
 the series' each case runs twice in one boot, with the scheduler's features
-YIELD_TICK and YIELD_HANDOVER off and on.
+YIELD_TICK and YIELD_SKIP off and on.
 
 The guest is one into which nothing comes from outside (see tinyguest.py): how
 long a call takes depends on where in a tick it falls, so the figures repeat
@@ -210,17 +210,23 @@ def tables(report):
     rows += ["", "A worker computes, yields, and so on, beside hogs with the "
              "same slices. The fair limit is its share when each hog gets a "
              "tick for a yield:", "", *polite_rows(report, found)]
-    others = [("lock", "acquisitions_per_s", "acquisitions/s", 1, 0),
+    others = [("weight", "share", "share of the worker, %", 1, 2),
+              ("poll", "hogs_share", "share of the hog, %", 1, 1),
+              ("ping", "passes_per_s", "passes/s", 1, 0),
+              ("lock", "acquisitions_per_s", "acquisitions/s", 1, 0),
               ("lock", "yields_per_acquisition", "yields per acquisition",
                1, 2),
               ("lock", "p99", "p99 of the wait, ms", 1e6, 2),
               ("wake", "p99", "p99 of the wake-up, ms", 1e6, 2),
+              ("sleeper", "p99", "p99 of the wake-up, ms", 1e6, 2),
               ("storm", "longest_wait_yielder", "longest wait of the yielder, "
                "ms", 1e6, 1),
               ("storm", "longest_wait_hog", "longest wait of the hog, ms",
                1e6, 1)]
     seconds = report["sides"]["series"].get("storm_seconds")
-    rows += ["", "Locks that yield, a task that yields and sleeps, a task "
+    rows += ["", "Locks that yield, a worker beside a hog of another nice "
+             "value, tasks that poll or pass a ball, a task that yields and "
+             "sleeps, one that sleeps beside a worker and hogs, a task "
              f"that yields {f'for {seconds:g} s ' if seconds else ''}and then "
              "spins:", "",
              "| case | figure | base | off | on |", "|---|---|---:|---:|---:|"]

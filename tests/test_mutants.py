@@ -10,8 +10,9 @@ import json
 import signal
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from helper import FILES, git, plain_patches, write
+from helper import FILES, Case, git, plain_patches, write
 from test_kernel_guest import Stubbed
 
 import mutants
@@ -169,7 +170,7 @@ class Reading(unittest.TestCase):
 
     def test_headers_that_are_wrong(self):
         self.refused("unknown header: Kernal: debug", Kernal="debug")
-        self.refused("none of guest, faults, debug", Kernel="fast")
+        self.refused("none of guest, faults, debug, kvm", Kernel="fast")
         self.refused("not a number", Cpus="two")
         self.refused("more than one Cpus", text=patch(
             "bug", "Caught-by: window: one", "Cpus: 1", "Cpus: 2"))
@@ -205,6 +206,44 @@ class Reading(unittest.TestCase):
         for one in found:
             for kind, case in one.wanted:
                 self.assertNotEqual((kind, case), ("case", "*"), one.name)
+
+
+class SchedTests(Case):
+    """Programs of selftests/sched: their guest, and the names of runs."""
+
+    def setUp(self):
+        super().setUp()
+        write(self.temp, {"selftests/sched/yielder.c": ""})
+        patched = mock.patch.object(mutants, "ROOT", self.temp)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_one_cpu_whose_clock_counts_instructions(self):
+        setup = mutants.Setup("yielder", append="a=1")
+        self.assertEqual(setup.words(), [
+            "yielder", "guest", 1, "wait-idle", "tsc=reliable a=1", ""])
+        self.assertEqual(setup.command("/x"), "/x")
+        setup = mutants.Setup("yielder", "kvm", cpus=4)
+        self.assertEqual(setup.words(), ["yielder", "kvm", 4, "", "", ""])
+        self.assertEqual(mutants.Setup("window").words(),
+                         ["window", "guest", 2, "", "", ""])
+
+    def test_each_folder_has_its_own_key(self):
+        place = f"\t{mutants.SELFTESTS}/"
+        rows = {name: f"1 {name}{place}{name}\n" for name in (
+            "kselftest.h", "lib.mk", "sched", "sched_ext", "x86")}
+
+        def key(folder, **changed):
+            text = "".join((rows | changed).values())
+            with mock.patch.object(mutants, "git", lambda *_, **__: text):
+                return mutants.test_key("commit", folder)
+
+        self.assertEqual(key("x86"), mutants.digest(
+            rows["kselftest.h"].strip(), rows["x86"].strip()))
+        self.assertEqual(key("x86"), key("x86", sched=f"2{place}sched\n"))
+        self.assertNotEqual(key("sched"),
+                            key("sched", sched=f"2{place}sched\n"))
+        self.assertEqual(key("sched"), key("sched", x86=f"2{place}x86\n"))
 
 
 class Ktap(unittest.TestCase):
@@ -374,6 +413,18 @@ class Campaign(Stubbed):
         self.assertDone(self.mutants(), "1 killed",
                         "    x86_io_bitmap: load_test")
         self.assertIn("kunit.autorun=1", self.lines("guests")[-1])
+
+    def test_a_program_of_sched_and_a_kernel_with_kvm(self):
+        name = "selftests/sched/yielder.c"
+        write(self.ksrc, {f"tools/testing/{name}": "\n"})
+        write(self.repo, {name: "\n"})
+        self.plant({"01-yielder-one.patch": patch(
+            "bug one", "Caught-by: yielder: one", "Kernel: kvm")})
+        self.assertDone(self.mutants(), "1 killed")
+        self.assertIn("sched yielder", self.lines("made"))
+        self.assertIn("mutants_kvm bzImage", self.lines("made"))
+        for word in ("--cpus 1 ", "-icount ", "--append tsc=reliable "):
+            self.assertIn(word, self.lines("guests")[-1])
 
     def test_one_that_survives_fails_the_whole_but_not_the_others(self):
         self.plant({

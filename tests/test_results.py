@@ -6,6 +6,7 @@ import io
 import json
 import unittest
 from contextlib import redirect_stdout
+from pathlib import Path
 from unittest import mock
 
 from helper import Case, write
@@ -16,6 +17,7 @@ import memory
 import stress
 import throughput
 from common import Fail
+from guest import Result
 from kernel import missing_settings
 from tinyguest import Run
 import yieldbench
@@ -168,6 +170,54 @@ class HarnessReason(unittest.TestCase):
         text = self.TEXT.replace("# one_hog:", "# more\n# lines\n# one_hog:")
         found = check.harness_reason(text, "charge.nice_0.one_hog")
         self.assertEqual(found.count(" | "), 3)
+
+
+class YieldTests(Case):
+    """check_yield(): the cases on the series, and the control on the base."""
+
+    GOOD = ("TAP version 13\n1..3\nok 1 yield.charge_20ms.test\n"
+            "ok 2 yield.share_20ms.test\n"
+            "ok 3 yield.many_cpus.test # SKIP one CPU\n")
+    BASE = GOOD.replace("ok 1", "not ok 1").replace("ok 2", "not ok 2")
+    MANY = "1..1\nok 1 yield.many_cpus.test\n"
+
+    def check(self, series=GOOD, many=MANY, base=BASE):
+        """Run it; returns (passed, failed, skipped) and what it printed."""
+        said = {("series", 1): series, ("series", 2): many,
+                ("base", 1): base}
+
+        def boot(kernel, command, cpus, icount, append, **_):
+            self.assertEqual(icount, "wait-idle" if cpus == 1 else None)
+            self.assertEqual(append, ("tsc=reliable",) if cpus == 1 else ())
+            self.assertEqual("-v many_cpus" in command, cpus == 2)
+            return Result(0, "## yield_test\n" + said[kernel, cpus], None)
+
+        tally, out = check.Tally(), io.StringIO()
+        with mock.patch.multiple(check, boot=boot, LOGS=self.temp), \
+                mock.patch.object(check.bench, "build_test",
+                                  lambda *_, name, folder: Path(name)), \
+                redirect_stdout(out):
+            check.check_yield(tally, {"base": "base", "series": "series"})
+        return ((tally.passed, tally.failed, tally.skipped), out.getvalue())
+
+    def test_all_is_well(self):
+        self.assertEqual(self.check()[0], (5, 0, 1))
+
+    def test_a_case_fails_or_is_missing(self):
+        self.assertEqual(self.check(series=self.BASE)[0], (3, 2, 1))
+        self.assertEqual(self.check(series=self.GOOD.replace("3", "4", 2))[0],
+                         (5, 1, 1))
+
+    def test_a_skip_with_two_cpus_is_not_expected(self):
+        self.assertEqual(self.check(many=self.MANY.replace(
+            "\nok 1 yield.many_cpus.test",
+            "\nok 1 yield.many_cpus.test # SKIP one CPU"))[0], (4, 1, 1))
+
+    def test_both_kinds_must_fail_on_the_base(self):
+        counts, text = self.check(base=self.BASE.replace("not ok 2", "ok 2"))
+        self.assertEqual(counts, (4, 1, 1))
+        self.assertIn("FAIL  selftests/sched: share_* fails on the base",
+                      text)
 
 
 class Tables(unittest.TestCase):

@@ -1,18 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the benchmarks have in common: how a case ended and its figures, for
- * people and as JSON, and checks of options.
+ * What the benchmarks have in common: tasks on one CPU, how a case ended and
+ * its figures, for people and as JSON, and checks of options.
  */
 #ifndef BENCH_HELPERS_H
 #define BENCH_HELPERS_H
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <mntent.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 
 #include "kselftest.h"
-#include "yield_helpers.h"
 
+#define NSEC_PER_USEC	1000LL
+#define NSEC_PER_MSEC	1000000LL
+#define NSEC_PER_SEC	1000000000LL
+
+#define MAX_CPUS	8192
 #define MAX_FIGURES	16
 
 #define CGROUP_MOUNT	"/sys/fs/cgroup"
@@ -74,22 +96,46 @@ static inline int compare_ns(const void *a, const void *b)
 }
 
 /* Number ceil(p * n / 100) of @n values once sorted, counted from one. */
-static inline void add_percentiles(struct outcome *out, long long *value,
-				   long long n, const char * const *name)
+static inline void add_percentile(struct outcome *out, const char *name,
+				  long long *value, long long n, int p)
 {
-	static const int percent[] = { 50, 99, 100 };
-	unsigned int i;
-
 	if (n <= 0)
 		return;
 	qsort(value, n, sizeof(*value), compare_ns);
-	for (i = 0; i < ARRAY_SIZE(percent); i++)
-		add_figure(out, name[i], value[(percent[i] * n + 99) / 100 - 1]);
+	add_figure(out, name, value[(p * n + 99) / 100 - 1]);
+}
+
+static inline void add_percentiles(struct outcome *out, long long *value,
+				   long long n, const char * const *name)
+{
+	add_percentile(out, name[0], value, n, 50);
+	add_percentile(out, name[1], value, n, 99);
+	add_percentile(out, name[2], value, n, 100);
 }
 
 /*
  * Time and memory.
  */
+
+static inline long long now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+/* The coarse clock advances once in a tick, and says so. */
+static inline long long tick_ns(void)
+{
+	struct timespec ts;
+
+	if (clock_getres(CLOCK_MONOTONIC_COARSE, &ts))
+		return 0;
+
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
 
 static inline void sleep_until(long long ns)
 {
@@ -139,16 +185,153 @@ static inline void *map_shared(size_t size)
 	return mem;
 }
 
+/*
+ * Tasks.
+ */
+
+/* The C library may or may not have it: a name of our own. */
+struct task_attr {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+
+/* @slice: in ns, 0 for the default */
+static inline int set_fair(int nice, unsigned long long slice)
+{
+	struct task_attr attr = {
+		.size = sizeof(attr),
+		.policy = SCHED_OTHER,
+		.nice = nice,
+		.runtime = slice,
+	};
+
+	return syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+/* The first CPU that we may use, or -1. */
+static inline int first_cpu(void)
+{
+	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
+	int i;
+
+	if (sched_getaffinity(0, sizeof(mask), mask))
+		return -1;
+	for (i = 0; i < MAX_CPUS; i++) {
+		if (CPU_ISSET_S(i, sizeof(mask), mask))
+			return i;
+	}
+
+	return -1;
+}
+
+static inline bool pin_to(int cpu)
+{
+	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
+
+	if (cpu < 0 || cpu >= MAX_CPUS)
+		return false;
+	memset(mask, 0, sizeof(mask));
+	CPU_SET_S(cpu, sizeof(mask), mask);
+
+	return !sched_setaffinity(0, sizeof(mask), mask);
+}
+
+/* Whatever ends the parent ends the child. */
+static inline pid_t fork_bound(void)
+{
+	pid_t parent = getpid();
+	pid_t pid;
+
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+	}
+
+	return pid;
+}
+
+static inline void end_child(pid_t pid)
+{
+	if (pid <= 0)
+		return;
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/*
+ * A guardian waits for the end of all who hold the other end of the pipe:
+ * that is the program and its children, however they end.
+ */
+static inline void guard_wait(int fd)
+{
+	char byte;
+	int i;
+
+	setsid();
+	for (i = 1; i < NSIG; i++)
+		signal(i, SIG_IGN);
+	while (read(fd, &byte, 1) < 0 && errno == EINTR)
+		;
+}
+
+/*
+ * Files.
+ */
+
+/* For what is written with a newline or without; @text may be a number. */
+static inline bool write_text(const char *path, const char *text)
+{
+	FILE *file = fopen(path, "we");
+
+	return file && (fputs(text, file) >= 0) & !fclose(file);
+}
+
+static inline bool read_text(const char *path, char *text, size_t size)
+{
+	FILE *file = fopen(path, "re");
+
+	text[file ? fread(text, 1, size - 1, file) : 0] = '\0';
+
+	return file && !fclose(file);
+}
+
+static inline bool has_word(const char *path, const char *wanted)
+{
+	char text[4096], *word, *save;
+
+	if (!read_text(path, text, sizeof(text)))
+		return false;
+	for (word = strtok_r(text, "\n ", &save); word;
+	     word = strtok_r(NULL, "\n ", &save)) {
+		if (!strcmp(word, wanted))
+			return true;
+	}
+
+	return false;
+}
+
+/* Where nobody else sees it. */
+static inline bool mount_private(const char *type, const char *dir)
+{
+	return !unshare(CLONE_NEWNS) &&
+	       !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	       !mount(type, dir, type, 0, NULL);
+}
+
 /* -1 when the kernel does not say. */
 static inline long long available_kb(void)
 {
-	long long kb = -1;
-	char text[8192];
+	char text[8192], *line = NULL;
 
 	if (read_text("/proc/meminfo", text, sizeof(text)))
-		find_count(text, "MemAvailable", &kb);
+		line = strstr(text, "\nMemAvailable:");
 
-	return kb;
+	return line ? atoll(strchr(line, ':') + 1) : -1;
 }
 
 /*
@@ -173,21 +356,6 @@ static inline bool find_cgroup2(char *root, size_t size)
 	snprintf(root, size, "%s", CGROUP_MOUNT);
 
 	return mount_private("cgroup2", CGROUP_MOUNT);
-}
-
-static inline bool has_word(const char *path, const char *wanted)
-{
-	char text[4096], *word, *save;
-
-	if (!read_text(path, text, sizeof(text)))
-		return false;
-	for (word = strtok_r(text, "\n ", &save); word;
-	     word = strtok_r(NULL, "\n ", &save)) {
-		if (!strcmp(word, wanted))
-			return true;
-	}
-
-	return false;
 }
 
 /* Who ends closes files first and leaves the cgroup later. */

@@ -626,7 +626,7 @@ static bool become_part(bool has_task)
 		       strerror(errno));
 		return false;
 	}
-	if (set_fair(SCHED_OTHER, 0, 0)) {
+	if (set_fair(0, 0)) {
 		report(errno == EPERM ? SKIP : FAIL, "sched_setattr: %s",
 		       strerror(errno));
 		return false;
@@ -1413,12 +1413,12 @@ static unsigned long parse_whole(const char *option, const char *text,
 
 static void parse_cpu(const char *text)
 {
-	static cpu_set_t mask[YIELD_MAX_CPUS / CPU_SETSIZE];
+	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
 
 	any_cpu = !strcmp(text, "all");
 	if (any_cpu)
 		return;
-	cpu = parse_whole("cpu", text, 0, YIELD_MAX_CPUS - 1);
+	cpu = parse_whole("cpu", text, 0, MAX_CPUS - 1);
 	if (sched_getaffinity(0, sizeof(mask), mask) ||
 	    !CPU_ISSET_S(cpu, sizeof(mask), mask))
 		usage_error("--cpu %s: not a CPU that may be used", text);

@@ -1454,10 +1454,10 @@ static void parse_cpu(const char *text)
 		cpu = -1;
 		return;
 	}
-	cpu = parse_count("cpu", text, YIELD_MAX_CPUS - 1);
+	cpu = parse_count("cpu", text, MAX_CPUS - 1);
 
-	mask = CPU_ALLOC(YIELD_MAX_CPUS);
-	size = CPU_ALLOC_SIZE(YIELD_MAX_CPUS);
+	mask = CPU_ALLOC(MAX_CPUS);
+	size = CPU_ALLOC_SIZE(MAX_CPUS);
 	if (!mask || sched_getaffinity(0, size, mask))
 		usage_error("--cpu %s: %s", text, strerror(errno));
 	if (!pin_to(cpu))

@@ -7,9 +7,17 @@
  * polite-*	a worker computes for some time, yields, and so on, beside hogs:
  *		its share of the CPU, how long a call takes, and how many calls
  *		let nobody else run
- * lock-*	more threads than CPUs contend for a lock and yield until they
- *		get it: acquisitions, waits, yields per acquisition
+ * weight-*	the same beside a hog, of different nice values
+ * poll-*	tasks poll something and yield in between, beside a hog: what
+ *		it gets
+ * ping-*	two tasks pass a ball and yield until they have it, beside hogs:
+ *		passes
+ * lock-*	more threads than CPUs, or tasks of one CPU beside hogs, contend
+ *		for a lock and yield until they get it: acquisitions, waits,
+ *		yields per acquisition
  * wake-*	yield, then sleep for 1 ms beside hogs: how late the wake-up is
+ * sleeper-*	sleep for 3 to 7 ms, compute for 200 us, beside two hogs and a
+ *		task that yields: how late the wake-up is
  * storm-*	yield for 5 s, then spin for 1 s, beside a hog: the longest wait
  *		of each of the two, so what yielding may have saved up is seen
  *
@@ -26,6 +34,7 @@
 #include <fnmatch.h>
 #include <getopt.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 
 #include "bench_helpers.h"
@@ -35,43 +44,48 @@
 #define MAX_SAMPLES	200000
 #define WATCHDOG	30
 #define MAX_ROUNDS	10000000
+#define SPINS		100	/* for a lock, before a yield */
+
+#define DEBUGFS		"/sys/kernel/debug"
+#define FEATURES	DEBUGFS "/sched/features"
 
 enum kind {
 	SWITCH_PROC,
 	SWITCH_THREAD,
 	POLITE,
+	WEIGHT,
+	POLL,
+	PING,
 	LOCK,
+	SECTION,
 	WAKE,
+	SLEEPER,
 	STORM,
-};
-
-static const char * const kind_names[] = {
-	[SWITCH_PROC]	= "switch",
-	[SWITCH_THREAD]	= "switch",
-	[POLITE]	= "polite",
-	[LOCK]		= "lock",
-	[WAKE]		= "wake",
-	[STORM]		= "storm",
 };
 
 /**
  * struct yield_case - one thing to measure
- * @name:	how it is reported; tools rely on it
+ * @name:	how it is reported, the kind first; tools rely on it
  * @kind:	what is measured
- * @tasks:	switch: how many; lock: threads per CPU
- * @work:	polite: microseconds between two yields
+ * @tasks:	how many but for the hogs, 0 for one; lock-*x: threads per CPU
+ * @work:	microseconds between two yields
+ * @section:	microseconds with the lock, or between two sleeps
  * @slice:	microseconds, 0 for the default
  * @hogs:	how many tasks use the CPU beside it
- * @weight:	how many times as long as others it takes
+ * @nice:	of the tasks
+ * @hog_nice:	of the hogs
+ * @times:	how many times as long as others it takes
  */
 struct yield_case {
 	const char *name;
 	enum kind kind;
 	int tasks;
 	int work;
+	int section;
 	int slice;
 	int hogs;
-	int weight;
+	int nice, hog_nice;
+	int times;
 };
 
 #define PROCESSES(nr) \
@@ -81,24 +95,41 @@ struct yield_case {
 #define SLICED(nr, _label, _slice) \
 	{ .name = "switch-proc-" #nr "-slice-" _label, .kind = SWITCH_PROC, \
 	  .tasks = nr, .slice = _slice }
-#define POLITE(_work, _label, _slice, _hogs, _weight) \
+#define POLITE(_work, _label, _slice, _hogs, _times) \
 	{ .name = "polite-" #_work "us-slice-" _label "-hogs-" #_hogs, \
 	  .kind = POLITE, .work = _work, .slice = _slice, .hogs = _hogs, \
-	  .weight = _weight }
+	  .times = _times }
+#define WEIGHT(_name, _nice, _hog_nice) \
+	{ .name = "weight-" _name, .kind = WEIGHT, .work = 100, \
+	  .slice = 2800, .hogs = 1, .nice = _nice, .hog_nice = _hog_nice, \
+	  .times = 2 }
+#define POLL(nr) \
+	{ .name = "poll-" #nr "-hogs-1", .kind = POLL, .tasks = nr, \
+	  .work = 5, .slice = 2800, .hogs = 1, .times = 2 }
+#define PING(_hogs) \
+	{ .name = "ping-hogs-" #_hogs, .kind = PING, .tasks = 2, .work = 1, \
+	  .slice = 2800, .hogs = _hogs, .times = 2 }
+#define LOCK(nr) \
+	{ .name = "lock-" #nr "x", .kind = LOCK, .tasks = nr, .section = 1, \
+	  .times = 1 }
+#define SECTION(nr, _section, _hogs) \
+	{ .name = "lock-" #nr "-section-" #_section "us-hogs-" #_hogs, \
+	  .kind = SECTION, .tasks = nr, .section = _section, .slice = 2800, \
+	  .hogs = _hogs, .times = 3 }
+#define SLEEPER(_label, _slice) \
+	{ .name = "sleeper-slice-" _label, .kind = SLEEPER, .tasks = 2, \
+	  .work = 100, .section = 200, .slice = _slice, .hogs = 2, .times = 6 }
+#define STORM(_label, _slice) \
+	{ .name = "storm-slice-" _label, .kind = STORM, .slice = _slice, \
+	  .hogs = 1 }
 
 static const struct yield_case cases[] = {
 	PROCESSES(2),
 	PROCESSES(4),
-	PROCESSES(8),
 	PROCESSES(10),
-	PROCESSES(20),
 	PROCESSES(40),
 	THREADS(2),
-	THREADS(4),
-	THREADS(8),
 	THREADS(10),
-	THREADS(20),
-	THREADS(40),
 	SLICED(2, "2.8ms", 2800),
 	SLICED(10, "2.8ms", 2800),
 	SLICED(40, "2.8ms", 2800),
@@ -123,24 +154,36 @@ static const struct yield_case cases[] = {
 	POLITE(100, "100ms", 100000, 3, 3),
 	POLITE(500, "default", 0, 1, 1),
 	POLITE(500, "default", 0, 3, 1),
-	POLITE(500, "2.8ms", 2800, 1, 1),
-	POLITE(500, "2.8ms", 2800, 3, 1),
-	POLITE(500, "20ms", 20000, 1, 1),
-	POLITE(500, "20ms", 20000, 3, 1),
-	POLITE(500, "100ms", 100000, 1, 1),
-	POLITE(500, "100ms", 100000, 3, 1),
 
-	{ .name = "lock-2x", .kind = LOCK, .tasks = 2, .weight = 1 },
-	{ .name = "lock-4x", .kind = LOCK, .tasks = 4, .weight = 1 },
+	WEIGHT("0-beside-m10", 0, -10),
+	WEIGHT("0-beside-10", 0, 10),
+	WEIGHT("0-beside-19", 0, 19),
+	WEIGHT("10-beside-0", 10, 0),
+	WEIGHT("m10-beside-0", -10, 0),
 
-	{ .name = "wake-hogs-1", .kind = WAKE, .hogs = 1, .weight = 2 },
-	{ .name = "wake-hogs-3", .kind = WAKE, .hogs = 3, .weight = 2 },
+	POLL(1),
+	POLL(3),
+	POLL(15),
 
-	{ .name = "storm-slice-default", .kind = STORM, .hogs = 1 },
-	{ .name = "storm-slice-1.4ms", .kind = STORM, .slice = 1400,
-	  .hogs = 1 },
-	{ .name = "storm-slice-100ms", .kind = STORM, .slice = 100000,
-	  .hogs = 1 },
+	PING(0),
+	PING(1),
+	PING(3),
+
+	LOCK(2),
+	LOCK(4),
+	SECTION(4, 20, 0),
+	SECTION(4, 20, 1),
+	SECTION(4, 2000, 0),
+	SECTION(4, 2000, 1),
+	SECTION(8, 2000, 1),
+
+	{ .name = "wake-hogs-1", .kind = WAKE, .hogs = 1, .times = 2 },
+	{ .name = "wake-hogs-3", .kind = WAKE, .hogs = 3, .times = 2 },
+	SLEEPER("2.8ms", 2800),
+	SLEEPER("100ms", 100000),
+
+	STORM("default", 0),
+	STORM("100ms", 100000),
 };
 
 enum features {
@@ -157,6 +200,10 @@ static const char * const feature_names[] = {
 	[BOTH]	= "both",
 };
 
+static const char * const bits[] = { "YIELD_TICK", "YIELD_SKIP" };
+
+static const char * const sampled[] = { "p50", "p99", "max" };
+
 struct result {
 	const struct yield_case *c;
 	enum features features;
@@ -166,7 +213,7 @@ struct result {
 /**
  * struct shared - what the tasks of a case and the main program share
  * @barrier:	all tasks of a case start at once
- * @ready:	how many hogs are about to wait there
+ * @ready:	how many of those who do not start it wait there, or will soon
  * @verdict:	the worst of what they say
  * @reason:	for @verdict
  * @start:	when each task began, in ns
@@ -175,12 +222,15 @@ struct result {
  * @switches:	how often it was switched away from
  * @longest:	its longest wait in ns
  * @elapsed:	how long was measured, in ns
- * @used:	CPU time of the worker meanwhile, in ns
+ * @used:	CPU time of the tasks meanwhile, in ns
  * @hogs_used:	the same of all hogs
+ * @measured:	how many turns there were meanwhile
+ * @turns:	how often somebody got the lock or the ball
  * @stuck:	how many calls let nobody else run
  * @longest_stuck: how many of those in a row
  * @samples:	how many of @sample are used
- * @lock:	what threads contend for, 1 when somebody has it
+ * @lock:	what tasks contend for, 1 when somebody has it
+ * @ball:	whose turn it is
  * @stop:	threads have to end
  */
 struct shared {
@@ -190,23 +240,25 @@ struct shared {
 	char reason[200];
 	long long start[MAX_TASKS], end[MAX_TASKS];
 	long long calls[MAX_TASKS], switches[MAX_TASKS];
-	long long longest[MAX_TASKS];
-	long long elapsed, used, hogs_used;
+	long long longest[2];
+	long long elapsed, used, hogs_used, measured;
+	long long turns;
 	long long stuck, longest_stuck;
 	long long samples;
-	int lock;
+	int lock, ball;
 	bool stop;
 };
 
 static struct result results[2 * ARRAY_SIZE(cases)];
 static bool selected[ARRAY_SIZE(cases)];
 static struct shared *sh;
-static unsigned int *sample;
+static long long *sample;
 
 static unsigned long rounds = 20000;
 static double seconds = 0.3;
 static double storm_seconds = 5;
 static int min_calls = 3;
+static int phase;
 static enum features features = AS_IS;
 static const char *json_path;
 static int cpu = -1;
@@ -223,6 +275,97 @@ static __printf(2, 3) void report(enum verdict verdict, const char *fmt, ...)
 	vsnprintf(sh->reason, sizeof(sh->reason), fmt, args);
 	va_end(args);
 	sh->verdict = verdict;
+}
+
+/*
+ * Feature bits of the scheduler, and who restores them.
+ */
+
+/* 1 on, 0 off, -1 the kernel does not have it */
+static int feature_get(const char *name)
+{
+	char off[32];
+
+	snprintf(off, sizeof(off), "NO_%s", name);
+	if (has_word(FEATURES, name))
+		return 1;
+
+	return has_word(FEATURES, off) ? 0 : -1;
+}
+
+static bool feature_set(const char *name, bool on)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%s%s", on ? "" : "NO_", name);
+
+	return write_text(FEATURES, text) && feature_get(name) == on;
+}
+
+static pid_t guard;
+static int guard_fd;
+
+/* After this everything is restored when the program is back in its shell. */
+static void guard_end(void)
+{
+	close(guard_fd);
+	while (waitpid(guard, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+static bool guard_start(void)
+{
+	int before[ARRAY_SIZE(bits)], pipes[2];
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(bits); i++)
+		before[i] = feature_get(bits[i]);
+	if (pipe2(pipes, O_CLOEXEC))
+		return false;
+
+	guard = fork();
+	if (guard < 0)
+		return false;
+	if (!guard) {
+		close(pipes[1]);
+		set_fair(0, 0);
+		guard_wait(pipes[0]);
+		for (i = 0; i < ARRAY_SIZE(bits); i++)
+			feature_set(bits[i], before[i]);
+		_exit(0);
+	}
+	close(pipes[0]);
+	guard_fd = pipes[1];
+
+	return !atexit(guard_end);
+}
+
+/* Returns the reason why there are no bits to set, or NULL. */
+static const char *open_features(void)
+{
+	static char missing[64];
+	unsigned int i;
+	int fd;
+
+	if (geteuid())
+		return "not root";
+	if (access(FEATURES, F_OK) && !mount_private("debugfs", DEBUGFS))
+		return "no debugfs";
+	for (i = 0; i < ARRAY_SIZE(bits); i++) {
+		if (feature_get(bits[i]) >= 0)
+			continue;
+		snprintf(missing, sizeof(missing), "no such feature: %s",
+			 bits[i]);
+		return missing;
+	}
+	if (access(FEATURES, W_OK))
+		return "scheduler features are read-only";
+	/* The bits are the whole machine's: one at a time, until exit. */
+	fd = open(FEATURES, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB))
+		return "another test is using the scheduler features";
+
+	return guard_start() ? NULL : "no guardian for the scheduler features";
 }
 
 static long count_switches(int who)
@@ -246,14 +389,10 @@ static long long cpu_time(pid_t pid)
 	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
 }
 
-/* Longer waits than 4 s count as 4 s. */
 static void add_sample(long long ns)
 {
-	if (sh->samples == MAX_SAMPLES)
-		return;
-	if (ns > UINT_MAX)
-		ns = UINT_MAX;
-	sample[sh->samples++] = ns > 0 ? ns : 0;
+	if (sh->samples < MAX_SAMPLES)
+		sample[sh->samples++] = ns;
 }
 
 static void check_cpu(void)
@@ -269,7 +408,7 @@ static long long case_ns(const struct yield_case *c)
 	if (c->kind == STORM)
 		return storm_seconds * NSEC_PER_SEC;
 
-	return seconds * c->weight * NSEC_PER_SEC;
+	return seconds * c->times * NSEC_PER_SEC;
 }
 
 /* A case that takes ten times as long as it should hangs. */
@@ -282,41 +421,66 @@ static unsigned int watchdog(const struct yield_case *c)
 	return WATCHDOG + 10 * (case_ns(c) + min_calls * call) / NSEC_PER_SEC;
 }
 
-/* Tells whether the caller is such as the case wants it. */
-static bool become_fair(const struct yield_case *c)
+/* Become such a task as the case wants, on its CPU. */
+static void become_fair(const struct yield_case *c, int nice)
 {
-	if (!set_fair(SCHED_OTHER, 0, c->slice * NSEC_PER_USEC))
-		return true;
-	report(errno == EPERM ? SKIP : FAIL, "sched_setattr: %s",
-	       strerror(errno));
-
-	return false;
+	if (c->kind != LOCK && !pin_to(cpu))
+		report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
+		       strerror(errno));
+	else if (set_fair(nice, c->slice * NSEC_PER_USEC))
+		report(errno == EPERM ? SKIP : FAIL, "sched_setattr: %s",
+		       strerror(errno));
+	else
+		return;
+	_exit(1);
 }
 
-/* Right after a tick; the coarse clock tells when. */
+/* Right after a tick, or @phase later; the coarse clock tells when. */
 static void wait_for_tick(void)
 {
 	struct timespec first, now;
+	long long until;
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &first);
 	do {
 		clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
 	} while (now.tv_nsec == first.tv_nsec && now.tv_sec == first.tv_sec);
+
+	until = now_ns() + phase * NSEC_PER_USEC;
+	while (now_ns() < until)
+		;
+}
+
+/* Processes other than hogs. */
+static int nr_tasks(const struct yield_case *c)
+{
+	return c->kind == SWITCH_THREAD || c->kind == LOCK ? 1 : c->tasks ?: 1;
+}
+
+/* The last task starts the others and measures. */
+static bool is_last(const struct yield_case *c, int me)
+{
+	return me == nr_tasks(c) - 1;
 }
 
 /*
- * Let the hogs go, right after a tick: how long a call takes depends on where
- * in a tick it falls, and that shall not depend on when the program was
- * started. False when a hog gave up.
+ * Let all go, right after a tick: how long a call takes depends on where in a
+ * tick it falls, and that shall not depend on when the program was started.
+ * False when somebody gave up.
  */
-static bool start_with_hogs(const struct yield_case *c)
+static bool start_together(const struct yield_case *c, int me)
 {
-	while (__atomic_load_n(&sh->ready, __ATOMIC_RELAXED) < c->hogs) {
-		if (sh->verdict)
-			return false;
-		sched_yield();
+	if (!is_last(c, me)) {
+		__atomic_add_fetch(&sh->ready, 1, __ATOMIC_RELAXED);
+	} else {
+		while (__atomic_load_n(&sh->ready, __ATOMIC_RELAXED) <
+		       c->hogs + me) {
+			if (sh->verdict)
+				return false;
+			sched_yield();
+		}
+		wait_for_tick();
 	}
-	wait_for_tick();
 	pthread_barrier_wait(&sh->barrier);
 
 	return true;
@@ -347,61 +511,34 @@ static void yield_share(const struct yield_case *c, int me)
 	sh->calls[me] = i;
 }
 
-static const struct yield_case *thread_case;
-
-static void *yield_thread(void *arg)
-{
-	yield_share(thread_case, (long)arg);
-
-	return NULL;
-}
-
-static __noreturn void run_threads(const struct yield_case *c)
-{
-	pthread_t thread[MAX_TASKS];
-	long i;
-
-	thread_case = c;
-	for (i = 0; i < c->tasks; i++) {
-		if (pthread_create(&thread[i], NULL, yield_thread, (void *)i)) {
-			report(FAIL, "pthread_create: %s", strerror(errno));
-			_exit(1);
-		}
-	}
-	for (i = 0; i < c->tasks; i++)
-		pthread_join(thread[i], NULL);
-	_exit(0);
-}
-
-struct shares {
-	long long time, own, hogs;
-};
-
-static void read_shares(struct shares *s, const pid_t *hog, int hogs)
+/* @sign: -1 where the measurement begins and 1 where it ends */
+static void note_shares(const struct yield_case *c, int me, const pid_t *pid,
+			int sign)
 {
 	int i;
 
-	s->hogs = 0;
-	for (i = 0; i < hogs; i++)
-		s->hogs += cpu_time(hog[i]);
-	s->own = cpu_time(0);
-	s->time = now_ns();
+	for (i = 0; i < c->hogs; i++)
+		sh->hogs_used += sign * cpu_time(pid[i]);
+	for (; i < c->hogs + me; i++)
+		sh->used += sign * cpu_time(pid[i]);
+	sh->used += sign * cpu_time(0);
+	sh->measured += sign * sh->turns;
+	sh->elapsed += sign * now_ns();
 }
 
-static void run_polite(const struct yield_case *c, const pid_t *hog)
+static void run_polite(const struct yield_case *c, const pid_t *pid)
 {
 	unsigned long loops = c->work * loops_per_ms / 1000;
 	long long start, end, until = LLONG_MAX, run = 0;
-	struct shares before, after;
 	long switches, now;
 	int warmup = 3;
 
-	if (!start_with_hogs(c))
+	if (!start_together(c, 0))
 		return;
 	do {
 		if (!--warmup) {
-			read_shares(&before, hog, c->hogs);
-			until = before.time + case_ns(c);
+			note_shares(c, 0, pid, -1);
+			until = now_ns() + case_ns(c);
 		}
 		work_loops(loops);
 
@@ -422,23 +559,27 @@ static void run_polite(const struct yield_case *c, const pid_t *hog)
 			sh->longest_stuck = run;
 	} while (warmup > 0 || end < until || sh->calls[0] < min_calls);
 
-	read_shares(&after, hog, c->hogs);
-	sh->elapsed = after.time - before.time;
-	sh->used = after.own - before.own;
-	sh->hogs_used = after.hogs - before.hogs;
+	note_shares(c, 0, pid, 1);
 	check_cpu();
 }
 
-static void run_wake(const struct yield_case *c)
+static void run_wake(const struct yield_case *c, int me)
 {
+	unsigned long loops = c->section * loops_per_ms / 1000;
+	unsigned int seed = 1;
 	long long until, due;
 
-	if (!start_with_hogs(c))
+	if (!start_together(c, me))
 		return;
 	until = now_ns() + case_ns(c);
 	do {
-		sched_yield();
+		work_loops(loops);
+		if (c->kind == WAKE)
+			sched_yield();
 		due = now_ns() + NSEC_PER_MSEC;
+		if (c->kind == SLEEPER)
+			due += 2 * NSEC_PER_MSEC +
+			       rand_r(&seed) % (4 * NSEC_PER_MSEC);
 		sleep_until(due);
 		add_sample(now_ns() - due);
 	} while (due < until);
@@ -464,7 +605,7 @@ static void run_storm(const struct yield_case *c)
 {
 	long long until;
 
-	if (!start_with_hogs(c))
+	if (!start_together(c, 0))
 		return;
 	until = now_ns() + case_ns(c);
 	watch_clock(until, true, &sh->longest[0]);
@@ -475,15 +616,8 @@ static void run_storm(const struct yield_case *c)
 
 static __noreturn void run_hog(const struct yield_case *c)
 {
-	if (!pin_to(cpu)) {
-		report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
-		       strerror(errno));
-		_exit(1);
-	}
-	if (!become_fair(c))
-		_exit(1);
-	__atomic_add_fetch(&sh->ready, 1, __ATOMIC_RELAXED);
-	pthread_barrier_wait(&sh->barrier);
+	become_fair(c, c->hog_nice);
+	start_together(c, -1);
 
 	if (c->kind == STORM)
 		watch_clock(LLONG_MAX, false, &sh->longest[1]);
@@ -491,41 +625,86 @@ static __noreturn void run_hog(const struct yield_case *c)
 		asm volatile ("" : : : "memory");
 }
 
-/* Some hundred nanoseconds each with the lock and without it. */
+/* As long without the lock as with it. */
+static void use_lock(const struct yield_case *c, int me)
+{
+	unsigned long loops = c->section * loops_per_ms / 1000;
+	long long start = now_ns();
+	int expected, tries = 0;
+
+	for (;;) {
+		expected = 0;
+		if (__atomic_compare_exchange_n(&sh->lock, &expected, 1, false,
+						__ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			break;
+		if (c->kind == SECTION && ++tries % SPINS)
+			continue;
+		sched_yield();
+		sh->calls[me]++;
+	}
+	/* The lock protects the samples as well. */
+	add_sample(now_ns() - start);
+	sh->turns++;
+	work_loops(loops);
+	__atomic_store_n(&sh->lock, 0, __ATOMIC_RELEASE);
+	work_loops(loops);
+}
+
+/* Several tasks, of which the last looks at the clock; others go on. */
+static void run_several(const struct yield_case *c, int me, const pid_t *pid)
+{
+	unsigned long loops = c->work * loops_per_ms / 1000;
+	long long until = LLONG_MAX;
+	int warmup = 3;
+
+	if (!start_together(c, me))
+		return;
+	do {
+		if (is_last(c, me) && !--warmup) {
+			note_shares(c, me, pid, -1);
+			until = now_ns() + case_ns(c);
+		}
+		if (c->kind == SECTION) {
+			use_lock(c, me);
+			continue;
+		}
+		while (c->kind == PING &&
+		       __atomic_load_n(&sh->ball, __ATOMIC_RELAXED) != me)
+			sched_yield();
+		work_loops(loops);
+		if (c->kind != PING) {
+			sched_yield();
+			continue;
+		}
+		sh->turns++;
+		__atomic_store_n(&sh->ball, !me, __ATOMIC_RELAXED);
+	} while (!is_last(c, me) || now_ns() < until);
+	note_shares(c, me, pid, 1);
+	check_cpu();
+}
+
+static const struct yield_case *thread_case;
+
+static void *yield_thread(void *arg)
+{
+	yield_share(thread_case, (long)arg);
+
+	return NULL;
+}
+
 static void *lock_thread(void *arg)
 {
-	unsigned long loops = loops_per_ms / 1000;
-	long me = (long)arg;
-	long long start, wait;
-	int expected;
-
 	pthread_barrier_wait(&sh->barrier);
-	while (!__atomic_load_n(&sh->stop, __ATOMIC_RELAXED)) {
-		start = now_ns();
-		for (;;) {
-			expected = 0;
-			if (__atomic_compare_exchange_n(&sh->lock, &expected, 1,
-							false, __ATOMIC_ACQUIRE,
-							__ATOMIC_RELAXED))
-				break;
-			sched_yield();
-			sh->calls[me]++;
-		}
-		wait = now_ns() - start;
-		/* The lock protects the samples as well. */
-		add_sample(wait);
-		sh->switches[0]++;
-		work_loops(loops);
-		__atomic_store_n(&sh->lock, 0, __ATOMIC_RELEASE);
-		work_loops(loops);
-	}
+	while (!__atomic_load_n(&sh->stop, __ATOMIC_RELAXED))
+		use_lock(thread_case, (long)arg);
 
 	return NULL;
 }
 
 static int lock_threads(const struct yield_case *c)
 {
-	static cpu_set_t mask[YIELD_MAX_CPUS / CPU_SETSIZE];
+	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
 	int nr;
 
 	if (sched_getaffinity(0, sizeof(mask), mask))
@@ -535,40 +714,38 @@ static int lock_threads(const struct yield_case *c)
 	return nr < MAX_TASKS ? nr : MAX_TASKS;
 }
 
-static void run_lock(const struct yield_case *c)
+static void run_threads(const struct yield_case *c)
 {
-	int nr = lock_threads(c);
+	int nr = c->kind == LOCK ? lock_threads(c) : c->tasks;
 	pthread_t thread[MAX_TASKS];
-	long long start;
 	long i;
 
+	thread_case = c;
 	for (i = 0; i < nr; i++) {
-		if (pthread_create(&thread[i], NULL, lock_thread, (void *)i)) {
+		if (pthread_create(&thread[i], NULL, c->kind == LOCK ?
+				   lock_thread : yield_thread, (void *)i)) {
 			report(FAIL, "pthread_create: %s", strerror(errno));
 			return;
 		}
 	}
-	pthread_barrier_wait(&sh->barrier);
-	start = now_ns();
-	sleep_until(start + case_ns(c));
-	__atomic_store_n(&sh->stop, true, __ATOMIC_RELAXED);
+	if (c->kind == LOCK) {
+		pthread_barrier_wait(&sh->barrier);
+		note_shares(c, 0, NULL, -1);
+		sleep_until(now_ns() + case_ns(c));
+		__atomic_store_n(&sh->stop, true, __ATOMIC_RELAXED);
+	}
 	for (i = 0; i < nr; i++)
 		pthread_join(thread[i], NULL);
-	sh->elapsed = now_ns() - start;
+	if (c->kind == LOCK)
+		note_shares(c, 0, NULL, 1);
 }
 
-/* One task of a case, forked; hogs first, so that they are known to it. */
+/* One task of a case; @pid: those that were forked before it, hogs first */
 static __noreturn void run_task(const struct yield_case *c, int me,
-				const pid_t *hog)
+				const pid_t *pid)
 {
 	alarm(watchdog(c));
-	if (c->kind != LOCK && !pin_to(cpu)) {
-		report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
-		       strerror(errno));
-		_exit(1);
-	}
-	if (!become_fair(c))
-		_exit(1);
+	become_fair(c, c->nice);
 
 	switch (c->kind) {
 	case SWITCH_PROC:
@@ -576,16 +753,26 @@ static __noreturn void run_task(const struct yield_case *c, int me,
 		check_cpu();
 		break;
 	case SWITCH_THREAD:
+	case LOCK:
 		run_threads(c);
 		break;
 	case POLITE:
-		run_polite(c, hog);
+	case WEIGHT:
+		run_polite(c, pid);
 		break;
-	case LOCK:
-		run_lock(c);
+	case POLL:
+	case PING:
+	case SECTION:
+		run_several(c, me, pid);
+		break;
+	case SLEEPER:
+		if (is_last(c, me))
+			run_wake(c, me);
+		else
+			run_several(c, me, pid);
 		break;
 	case WAKE:
-		run_wake(c);
+		run_wake(c, me);
 		break;
 	case STORM:
 		run_storm(c);
@@ -594,30 +781,9 @@ static __noreturn void run_task(const struct yield_case *c, int me,
 	_exit(0);
 }
 
-static int compare(const void *a, const void *b)
+static void add_share(struct outcome *out, const char *name, long long ns)
 {
-	unsigned int x = *(const unsigned int *)a;
-	unsigned int y = *(const unsigned int *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Number ceil(p * n / 100) of n sorted values, counted from one. */
-static void add_percentile(struct outcome *out, const char *name, int p)
-{
-	long long n = sh->samples;
-
-	if (!n)
-		return;
-	qsort(sample, n, sizeof(*sample), compare);
-	add_figure(out, name, sample[(p * n + 99) / 100 - 1]);
-}
-
-static void add_sampled(struct outcome *out)
-{
-	add_percentile(out, "p50", 50);
-	add_percentile(out, "p99", 99);
-	add_percentile(out, "max", 100);
+	add_figure(out, name, 100.0 * ns / sh->elapsed);
 }
 
 static void summarize(const struct yield_case *c, struct outcome *out)
@@ -640,37 +806,49 @@ static void summarize(const struct yield_case *c, struct outcome *out)
 		add_figure(out, "calls", calls);
 		add_figure(out, "switches", switches);
 		add_figure(out, "ns_per_call", (double)(end - start) / calls);
-		add_percentile(out, "p50", 50);
+		add_percentile(out, "p50", sample, sh->samples, 50);
 		if (switches)
 			add_figure(out, "ns_per_switch",
 				   (double)(end - start) / switches);
 		break;
 	case POLITE:
+	case WEIGHT:
 		add_figure(out, "calls", calls);
-		add_figure(out, "share", 100.0 * sh->used / sh->elapsed);
-		add_figure(out, "hogs_share",
-			   100.0 * sh->hogs_used / sh->elapsed);
+		add_share(out, "share", sh->used);
+		add_share(out, "hogs_share", sh->hogs_used);
 		/* What the hogs did not get, other than by what it computed. */
-		add_figure(out, "lost", 100.0 - 100.0 *
-			   (sh->hogs_used + calls * c->work * NSEC_PER_USEC) /
-			   sh->elapsed);
-		add_sampled(out);
+		add_share(out, "lost", sh->elapsed - sh->hogs_used -
+			  calls * c->work * NSEC_PER_USEC);
+		add_percentiles(out, sample, sh->samples, sampled);
 		/* Apart when half of the calls are of one kind: no p50 then. */
-		add_percentile(out, "p40", 40);
-		add_percentile(out, "p60", 60);
+		add_percentile(out, "p40", sample, sh->samples, 40);
+		add_percentile(out, "p60", sample, sh->samples, 60);
 		add_figure(out, "stuck", sh->stuck);
 		add_figure(out, "longest_stuck", sh->longest_stuck);
 		break;
+	case POLL:
+		add_share(out, "share", sh->used);
+		add_share(out, "hogs_share", sh->hogs_used);
+		break;
+	case PING:
+		add_figure(out, "passes_per_s", (double)sh->measured *
+			   NSEC_PER_SEC / sh->elapsed);
+		add_share(out, "hogs_share", sh->hogs_used);
+		break;
 	case LOCK:
-		add_figure(out, "acquisitions_per_s", (double)switches *
+	case SECTION:
+		add_figure(out, "acquisitions_per_s", (double)sh->measured *
 			   NSEC_PER_SEC / sh->elapsed);
 		add_figure(out, "yields_per_acquisition",
-			   switches ? (double)calls / switches : 0);
-		add_sampled(out);
+			   sh->turns ? (double)calls / sh->turns : 0);
+		add_percentiles(out, sample, sh->samples, sampled);
+		if (c->kind == SECTION)
+			add_share(out, "hogs_share", sh->hogs_used);
 		break;
 	case WAKE:
+	case SLEEPER:
 		add_figure(out, "wakes", sh->samples);
-		add_sampled(out);
+		add_percentiles(out, sample, sh->samples, sampled);
 		break;
 	case STORM:
 		add_figure(out, "longest_wait_yielder", sh->longest[0]);
@@ -684,14 +862,16 @@ static int barrier_size(const struct yield_case *c)
 	if (c->kind == LOCK)
 		return lock_threads(c) + 1;
 
-	return c->tasks + c->hogs + (c->hogs > 0);
+	return (c->tasks ?: 1) + c->hogs;
 }
 
 static void run_case(const struct yield_case *c, struct result *res)
 {
-	pid_t task[MAX_TASKS], hog[MAX_HOGS];
+	int nr = c->hogs + nr_tasks(c);
+	/* Those who do not end by themselves come first. */
+	int endless = c->kind == SWITCH_PROC ? 0 : nr - 1;
+	pid_t pid[MAX_HOGS + MAX_TASKS];
 	pthread_barrierattr_t attr;
-	int nr = c->kind == SWITCH_PROC ? c->tasks : 1;
 	int status, i;
 
 	res->c = c;
@@ -705,32 +885,27 @@ static void run_case(const struct yield_case *c, struct result *res)
 	pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_barrier_init(&sh->barrier, &attr, barrier_size(c));
 
-	for (i = 0; i < c->hogs; i++) {
-		hog[i] = fork_bound();
-		if (!hog[i])
-			run_hog(c);
-		if (hog[i] < 0)
-			report(FAIL, "fork: %s", strerror(errno));
-	}
 	for (i = 0; i < nr; i++) {
-		task[i] = fork_bound();
-		if (!task[i])
-			run_task(c, i, hog);
-		if (task[i] < 0)
+		pid[i] = fork_bound();
+		if (!pid[i] && i < c->hogs)
+			run_hog(c);
+		if (!pid[i])
+			run_task(c, i - c->hogs, pid);
+		if (pid[i] < 0)
 			report(FAIL, "fork: %s", strerror(errno));
 	}
 
-	for (i = 0; i < nr; i++) {
-		if (task[i] <= 0 || waitpid(task[i], &status, 0) != task[i])
+	for (i = endless; i < nr; i++) {
+		if (pid[i] <= 0 || waitpid(pid[i], &status, 0) != pid[i])
 			continue;
 		if (WIFSIGNALED(status))
 			report(FAIL, "a task was killed by signal %d (%s)",
 			       WTERMSIG(status), strsignal(WTERMSIG(status)));
-		else if (WEXITSTATUS(status))
+		else if (WEXITSTATUS(status) && !sh->verdict)
 			report(FAIL, "a task gave up");
 	}
-	for (i = 0; i < c->hogs; i++)
-		end_child(hog[i]);
+	for (i = 0; i < endless; i++)
+		end_child(pid[i]);
 
 	set_outcome(&res->outcome, sh->verdict ? sh->verdict : OK, sh->reason);
 	if (res->outcome.verdict == OK)
@@ -749,12 +924,14 @@ static void print_result(const struct result *res)
 
 static void json_result(FILE *file, const struct result *res)
 {
-	fprintf(file, "    {\"name\": \"%s\", \"kind\": \"%s\", ",
-		res->c->name, kind_names[res->c->kind]);
+	fprintf(file, "    {\"name\": \"%s\", \"kind\": \"%.*s\", ",
+		res->c->name, (int)strcspn(res->c->name, "-"), res->c->name);
 	fprintf(file, "\"features\": \"%s\", ", feature_names[res->features]);
 	json_status(file, &res->outcome);
 	fprintf(file, ", \"tasks\": %d, \"work_us\": %d, \"slice_us\": %d, \"hogs\": %d",
 		res->c->tasks, res->c->work, res->c->slice, res->c->hogs);
+	fprintf(file, ", \"section_us\": %d, \"nice\": %d, \"hog_nice\": %d",
+		res->c->section, res->c->nice, res->c->hog_nice);
 	json_figures(file, &res->outcome);
 	fprintf(file, "}");
 }
@@ -766,14 +943,15 @@ static void json_all(FILE *file, unsigned int nr)
 	json_head(file, "yield_latency", cpu);
 	fprintf(file, "  \"tick_ns\": %lld,\n  \"rounds\": %lu,\n", tick_ns(),
 		rounds);
-	fprintf(file, "  \"seconds\": %g,\n", seconds);
+	fprintf(file, "  \"seconds\": %g,\n  \"phase_us\": %d,\n", seconds,
+		phase);
 	fprintf(file, "  \"calls\": %d,\n  \"storm_seconds\": %g,\n",
 		min_calls, storm_seconds);
 	fprintf(file, "  \"features\": {");
-	for (i = 0; i < NR_YIELD_FEATURES; i++) {
-		int state = feature_get(yield_features[i]);
+	for (i = 0; i < ARRAY_SIZE(bits); i++) {
+		int state = feature_get(bits[i]);
 
-		fprintf(file, "%s\"%s\": %s", i ? ", " : "", yield_features[i],
+		fprintf(file, "%s\"%s\": %s", i ? ", " : "", bits[i],
 			state < 0 ? "null" : state ? "true" : "false");
 	}
 	fprintf(file, "},\n  \"cases\": [\n");
@@ -804,15 +982,17 @@ static void usage(const char *name)
 	       "Measure what sched_yield() does to those who call it and to others.\n\n"
 	       "  --rounds N      yields of each switch-* case, 100 to %d (default %lu)\n"
 	       "  --seconds S     how long the shortest of the other cases takes,\n"
-	       "                  0.01 to 1000 (default %g); some take up to 3 times that\n"
+	       "                  0.01 to 1000 (default %g); some take up to 6 times that\n"
 	       "  --calls N       calls that each polite worker makes at least, 1 to 10000\n"
 	       "                  (default %d)\n"
 	       "  --storm S       how long the storms yield, 0.01 to 1000 (default %g); then\n"
 	       "                  they spin for a fifth of that\n"
+	       "  --phase US      cases with hogs start this long after a tick, 0 to 10000\n"
+	       "                  (default 0)\n"
 	       "  --cpu N         the CPU (default: first of the affinity mask)\n"
 	       "  --case NAME     only this case; repeatable, * ? [] match\n"
 	       "  --features WHAT old, new or both: the scheduler's bits YIELD_TICK and\n"
-	       "                  YIELD_HANDOVER off, on, or each case both ways (default:\n"
+	       "                  YIELD_SKIP off, on, or each case both ways (default:\n"
 	       "                  as they are)\n"
 	       "  --json FILE     write the results to FILE as well\n"
 	       "  --list          print the names of the cases and exit\n"
@@ -869,6 +1049,7 @@ static void parse_options(int argc, char **argv)
 		{ "seconds", required_argument, NULL, 's' },
 		{ "calls", required_argument, NULL, 'm' },
 		{ "storm", required_argument, NULL, 'o' },
+		{ "phase", required_argument, NULL, 'p' },
 		{ "cpu", required_argument, NULL, 'c' },
 		{ "case", required_argument, NULL, 'n' },
 		{ "features", required_argument, NULL, 'f' },
@@ -901,8 +1082,11 @@ static void parse_options(int argc, char **argv)
 		case 'o':
 			storm_seconds = parse_number("storm", optarg, 0.01, 1000);
 			break;
+		case 'p':
+			phase = parse_number("phase", optarg, 0, 10000);
+			break;
 		case 'c':
-			cpu = parse_number("cpu", optarg, 0, YIELD_MAX_CPUS - 1);
+			cpu = parse_number("cpu", optarg, 0, MAX_CPUS - 1);
 			break;
 		case 'n':
 			select_cases(optarg);
@@ -947,7 +1131,7 @@ static void prepare(void)
 	if (features == AS_IS)
 		return;
 
-	reason = bits_init();
+	reason = open_features();
 	if (reason)
 		snprintf(skip_rest, sizeof(skip_rest), "%s", reason);
 }
@@ -966,7 +1150,8 @@ static unsigned int run_with_features(const struct yield_case *c,
 			continue;
 		res->features = all[i];
 		if (all[i] != AS_IS && !skip_rest[0] &&
-		    set_bits(all[i] == NEW, all[i] == NEW))
+		    !(feature_set(bits[0], all[i] == NEW) &&
+		      feature_set(bits[1], all[i] == NEW)))
 			snprintf(skip_rest, sizeof(skip_rest),
 				 "the scheduler features cannot be set");
 		run_case(c, res);
