@@ -4,8 +4,8 @@
 
 The same cases as in 'make bench', on the series with HZ=100 and HZ=250, with
 its feature bits off and on in one boot.  With them off it does what the base
-does ('make bench' has both).  Where half a tick is longer than the slice
-nothing may change.
+does ('make bench' has both).  A slice
+of a tick or less is charged as on the base.
 """
 
 import argparse

@@ -47,7 +47,6 @@ enum role {
 	HOG,		/* computes all the time */
 	WORKER,		/* yields now and then */
 	STORMER,	/* yields all the time for a second, then never */
-	REALTIME,	/* yields all the time, and is SCHED_FIFO */
 	CALLER,		/* lets the test look before and after each yield */
 };
 
@@ -127,9 +126,9 @@ struct task_attr {
 	unsigned long long runtime, deadline, period;
 };
 
-static bool set_task(int policy, int nice, int prio, long long slice)
+static bool set_task(int policy, int nice, long long slice)
 {
-	struct task_attr attr = { sizeof(attr), policy, 0, nice, prio, slice };
+	struct task_attr attr = { sizeof(attr), policy, 0, nice, 0, slice };
 
 	return !syscall(SYS_sched_setattr, 0, &attr, 0);
 }
@@ -307,11 +306,9 @@ static void run(struct ctx *ctx, const struct plan *plan, int me)
 		return;
 	/* Who is not SCHED_FIFO any more waits for those who are. */
 	__atomic_add_fetch(&shared->ready, 1, __ATOMIC_SEQ_CST);
-	if (plan->role == REALTIME && set_task(SCHED_FIFO, 0, 10, 0))
-		run_worker(shared, me, 0);
 	/* SCHED_IDLE takes no slice, but keeps the one it finds. */
-	if (!set_task(SCHED_OTHER, plan->nice, 0, plan->slice) ||
-	    (plan->policy && !set_task(plan->policy, plan->nice, 0, 0)))
+	if (!set_task(SCHED_OTHER, plan->nice, plan->slice) ||
+	    (plan->policy && !set_task(plan->policy, plan->nice, 0)))
 		return;
 	if (plan->role == CALLER)
 		run_caller(ctx);
@@ -684,18 +681,6 @@ static void nobody_starves_on_many_cpus(ARGS)
 	}
 }
 
-static void realtime_tasks_take_turns(ARGS)
-{
-	const struct plan plan = { .role = REALTIME };
-	struct shared *shared = ctx->shared;
-
-	ASSERT_TRUE(add(ctx, &plan));
-	ASSERT_TRUE(add(ctx, &plan));
-	if (measure(ctx, 50, 100, 1) || shared->calls < 100)
-		SKIP(return, "too few turns, or others used the CPU");
-	EXPECT_EQ(0, shared->alone);
-}
-
 #ifdef __x86_64__
 /* All memory of a virtual machine, at its address 0. */
 struct guest {
@@ -745,7 +730,7 @@ static bool set_vcpu(int vcpu, int entry)
 
 static void *run_vcpu(void *vcpu)
 {
-	set_task(SCHED_OTHER, 0, 0, S2);
+	set_task(SCHED_OTHER, 0, S2);
 	for (;;)
 		ioctl((long)vcpu, KVM_RUN, 0);
 	return NULL;
@@ -845,7 +830,7 @@ CASE(share_100ms_work_2ms) {{ share, MSEC(100), USEC(2500), 1, 400 }};
 CASE(beside_19) {{ share, S2, W100, 1, 1000, 0, 19, 0, 0.71, 15. / 1039 }};
 CASE(beside_10) {{ share, S2, W100, 1, 1000, 0, 10, 0, 0.25, 110. / 1134 }};
 CASE(beside_minus_10) {{ share, S2, W100, 1, 2000, 0, -10, 0, 0.009, 0.903 }};
-CASE(nice_19_beside_0) {{ share, S2, W100, 1, 3000, 19, 0, 0, 0.006, 0.985 }};
+CASE(nice_19_beside_0) {{ share, S2, W100, 1, 3000, 19, 0, 0, 0.004, 0.985 }};
 CASE(beside_idle) {{ share, S2, W100, 1, 1500, 0, 0, SCHED_IDLE, 1, 0.001 }};
 CASE(groups_1_deep) {{ share, MSEC(20), W100, 1, 600, .depth = 1 }};
 CASE(groups_3_deep) {{ share, MSEC(20), W100, 1, 600, .depth = 3 }};
@@ -857,6 +842,5 @@ CASE(only_yielders) {{ yielders_leave_each_other_alone, 0, MSEC(2), 0, 400 }};
 CASE(kvm_1_hog) {{ directed_yield, .hogs = 1, .ms = 1000 }};
 CASE(kvm_3_hogs) {{ directed_yield, .hogs = 3, .ms = 1500 }};
 CASE(many_cpus) {{ nobody_starves_on_many_cpus, MSEC(20), W100 }};
-CASE(realtime) {{ realtime_tasks_take_turns }};
 
 TEST_HARNESS_MAIN
