@@ -208,10 +208,11 @@ class YieldTests(Case):
         self.assertEqual(self.check(series=self.GOOD.replace("3", "4", 2))[0],
                          (5, 1, 1))
 
-    def test_a_skip_with_two_cpus_is_not_expected(self):
+    def test_a_loaded_host_may_spoil_two_cpus(self):
         self.assertEqual(self.check(many=self.MANY.replace(
             "\nok 1 yield.many_cpus.test",
-            "\nok 1 yield.many_cpus.test # SKIP one CPU"))[0], (4, 1, 1))
+            "\nok 1 yield.many_cpus.test # SKIP others used the CPUs"))[0],
+            (4, 0, 2))
 
     def test_both_kinds_must_fail_on_the_base(self):
         counts, text = self.check(base=self.BASE.replace("not ok 2", "ok 2"))
