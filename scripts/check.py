@@ -703,10 +703,10 @@ def check_yield(tally, trees):
         return
     run_yield(tally, title, trees["series"], programs, "yield-tests")
     run_yield(tally, f"{title}, 2 CPUs", trees["series"], programs,
-              "yield-cpus", cpus=2, arguments="-v many_cpus")
+              "yield-tests-cpus", cpus=2, arguments="-v many_cpus")
     try:
         with stage("running the tests of sched_yield() on the base"):
-            found = boot_yield(trees["base"], programs, "yield-base")
+            found = boot_yield(trees["base"], programs, "yield-tests-base")
     except Fail as failure:
         tally.fail(f"{title} on the base", failure)
         return
@@ -717,7 +717,7 @@ def check_yield(tally, trees):
             tally.ok(what)
         else:
             tally.fail(what, "it does not: this proves nothing; see "
-                       f"{shown_path(LOGS)}/yield-base.ktap")
+                       f"{shown_path(LOGS)}/yield-tests-base.ktap")
 
 
 def harness_reason(text, case):
