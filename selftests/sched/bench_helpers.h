@@ -287,8 +287,13 @@ static inline void guard_wait(int fd)
 static inline bool write_text(const char *path, const char *text)
 {
 	FILE *file = fopen(path, "we");
+	bool good;
 
-	return file && (fputs(text, file) >= 0) & !fclose(file);
+	if (!file)
+		return false;
+	good = fputs(text, file) >= 0;
+
+	return !fclose(file) && good;
 }
 
 static inline bool read_text(const char *path, char *text, size_t size)

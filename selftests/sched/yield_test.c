@@ -128,7 +128,12 @@ struct task_attr {
 
 static bool set_task(int policy, int nice, long long slice)
 {
-	struct task_attr attr = { sizeof(attr), policy, 0, nice, 0, slice };
+	struct task_attr attr = {
+		.size = sizeof(attr),
+		.policy = policy,
+		.nice = nice,
+		.runtime = slice,
+	};
 
 	return !syscall(SYS_sched_setattr, 0, &attr, 0);
 }
@@ -144,8 +149,12 @@ static long long get_slice(pid_t pid)
 static bool write_text(const char *path, const char *text)
 {
 	FILE *file = fopen(path, "we");
+	bool good;
 
-	return file && (fputs(text, file) >= 0) & !fclose(file);
+	if (!file)
+		return false;
+	good = fputs(text, file) >= 0;
+	return !fclose(file) && good;
 }
 
 static void read_text(const char *path, char *text, size_t size)
@@ -494,7 +503,7 @@ FIXTURE_TEARDOWN_PARENT(yield)
 /* The price of a call, and the next request: as long as ever. */
 static void charge(ARGS)
 {
-	struct plan plan = { HOG, 0, params->nice, params->slice };
+	struct plan plan = { .nice = params->nice, .slice = params->slice };
 	double weight, exact, error, lag, ran, price, cost, end;
 	double slice = params->slice / 1e6, tick_ms = tick / 1e6;
 	bool is_long = params->slice > tick;
@@ -572,10 +581,11 @@ out:
 /* What a worker that yields and hogs get, and how long a call takes. */
 static void share(ARGS)
 {
-	struct plan hog = { HOG, params->hog_policy, params->hog_nice,
-			    params->slice };
-	struct plan worker = { params->role ?: WORKER, 0, params->nice,
-			       params->slice, params->work };
+	struct plan hog = { .policy = params->hog_policy,
+			    .nice = params->hog_nice, .slice = params->slice };
+	struct plan worker = { .role = params->role ?: WORKER,
+			       .nice = params->nice, .slice = params->slice,
+			       .work = params->work };
 	struct shared *shared = ctx->shared;
 	double fair, hogs_least, cost, work;
 	const char *reason;
@@ -658,7 +668,8 @@ static void yielders_leave_each_other_alone(ARGS)
 
 static void nobody_starves_on_many_cpus(ARGS)
 {
-	const struct plan worker = { WORKER, 0, 0, params->slice, W100 };
+	const struct plan worker = { .role = WORKER, .slice = params->slice,
+				     .work = W100 };
 	const struct plan hog = { .slice = params->slice };
 	int nr = 0, i;
 
@@ -805,42 +816,53 @@ TEST_F_TIMEOUT(yield, test, 60)
 }
 
 #define CASE(name) FIXTURE_VARIANT_ADD(yield, name)
+#define CHARGE(_slice, _nice, _weight) \
+	.test = charge, .slice = _slice, .nice = _nice, .weight = _weight
+#define SHARE(_slice, _work, _hogs, _ms) \
+	.test = share, .slice = _slice, .work = _work, .hogs = _hogs, .ms = _ms
 
-CASE(charge_700us) {{ charge, USEC(700), .weight = 1024 }};
-CASE(charge_2800us) {{ charge, S2, .weight = 1024 }};
-CASE(charge_20ms) {{ charge, MSEC(20), .weight = 1024 }};
-CASE(charge_100ms) {{ charge, MSEC(100), .weight = 1024 }};
-CASE(charge_nice_minus_20) {{ charge, MSEC(20), .nice = -20, .weight = 88761 }};
-CASE(charge_nice_19) {{ charge, MSEC(20), .nice = 19, .weight = 15 }};
-CASE(share_2800us_1_hog) {{ share, S2, W100, 1, 600 }};
-CASE(share_2800us_3_hogs) {{ share, S2, W100, 3, 600 }};
-CASE(share_20ms_1_hog) {{ share, MSEC(20), W100, 1, 600 }};
-CASE(share_20ms_3_hogs) {{ share, MSEC(20), W100, 3, 600 }};
-CASE(share_100ms_1_hog) {{ share, MSEC(100), W100, 1, 600 }};
-CASE(share_100ms_3_hogs) {{ share, MSEC(100), W100, 3, 600 }};
-CASE(share_700us_work_20us) {{ share, USEC(700), USEC(20), 1, 400 }};
-CASE(share_700us_work_500us) {{ share, USEC(700), USEC(500), 1, 400 }};
-CASE(share_700us_work_2ms) {{ share, USEC(700), USEC(2500), 1, 400 }};
-CASE(share_2800us_work_20us) {{ share, S2, USEC(20), 1, 400 }};
-CASE(share_2800us_work_500us) {{ share, S2, USEC(500), 1, 400 }};
-CASE(share_2800us_work_2ms) {{ share, S2, USEC(2500), 1, 400 }};
-CASE(share_100ms_work_20us) {{ share, MSEC(100), USEC(20), 1, 400 }};
-CASE(share_100ms_work_500us) {{ share, MSEC(100), USEC(500), 1, 400 }};
-CASE(share_100ms_work_2ms) {{ share, MSEC(100), USEC(2500), 1, 400 }};
-CASE(beside_19) {{ share, S2, W100, 1, 1000, 0, 19, 0, 0.92, 15. / 1039 }};
-CASE(beside_10) {{ share, S2, W100, 1, 1000, 0, 10, 0, 0.5, 110. / 1134 }};
-CASE(beside_minus_10) {{ share, S2, W100, 1, 2000, 0, -10, 0, 0.009, 0.903 }};
-CASE(nice_19_beside_0) {{ share, S2, W100, 1, 3000, 19, 0, 0, 0.004, 0.985 }};
-CASE(beside_idle) {{ share, S2, W100, 1, 1500, 0, 0, SCHED_IDLE, 1, 0.001 }};
-CASE(groups_1_deep) {{ share, MSEC(20), W100, 1, 600, .depth = 1 }};
-CASE(groups_3_deep) {{ share, MSEC(20), W100, 1, 600, .depth = 3 }};
-CASE(light_hog_at_first) {{ share, MSEC(20), W100, 1, 500, 0, 19, 0,
-	0.8, 15. / 1039, .first = 10 }};
-CASE(after_a_storm) {{ share, MSEC(20), W100, 1, 600, .least = 0.4,
-	.hogs_least = 0.4, .role = STORMER }};
-CASE(only_yielders) {{ yielders_leave_each_other_alone, 0, MSEC(2), 0, 400 }};
-CASE(kvm_1_hog) {{ directed_yield, .hogs = 1, .ms = 1000 }};
-CASE(kvm_3_hogs) {{ directed_yield, .hogs = 3, .ms = 1500 }};
-CASE(many_cpus) {{ nobody_starves_on_many_cpus, MSEC(20), W100 }};
+CASE(charge_700us) {{ CHARGE(USEC(700), 0, 1024) }};
+CASE(charge_2800us) {{ CHARGE(S2, 0, 1024) }};
+CASE(charge_20ms) {{ CHARGE(MSEC(20), 0, 1024) }};
+CASE(charge_100ms) {{ CHARGE(MSEC(100), 0, 1024) }};
+CASE(charge_nice_minus_20) {{ CHARGE(MSEC(20), -20, 88761) }};
+CASE(charge_nice_19) {{ CHARGE(MSEC(20), 19, 15) }};
+CASE(share_2800us_1_hog) {{ SHARE(S2, W100, 1, 600) }};
+CASE(share_2800us_3_hogs) {{ SHARE(S2, W100, 3, 600) }};
+CASE(share_20ms_1_hog) {{ SHARE(MSEC(20), W100, 1, 600) }};
+CASE(share_20ms_3_hogs) {{ SHARE(MSEC(20), W100, 3, 600) }};
+CASE(share_100ms_1_hog) {{ SHARE(MSEC(100), W100, 1, 600) }};
+CASE(share_100ms_3_hogs) {{ SHARE(MSEC(100), W100, 3, 600) }};
+CASE(share_700us_work_20us) {{ SHARE(USEC(700), USEC(20), 1, 400) }};
+CASE(share_700us_work_500us) {{ SHARE(USEC(700), USEC(500), 1, 400) }};
+CASE(share_700us_work_2ms) {{ SHARE(USEC(700), USEC(2500), 1, 400) }};
+CASE(share_2800us_work_20us) {{ SHARE(S2, USEC(20), 1, 400) }};
+CASE(share_2800us_work_500us) {{ SHARE(S2, USEC(500), 1, 400) }};
+CASE(share_2800us_work_2ms) {{ SHARE(S2, USEC(2500), 1, 400) }};
+CASE(share_100ms_work_20us) {{ SHARE(MSEC(100), USEC(20), 1, 400) }};
+CASE(share_100ms_work_500us) {{ SHARE(MSEC(100), USEC(500), 1, 400) }};
+CASE(share_100ms_work_2ms) {{ SHARE(MSEC(100), USEC(2500), 1, 400) }};
+CASE(beside_19) {{ SHARE(S2, W100, 1, 1000),
+	.hog_nice = 19, .least = 0.92, .hogs_least = 15. / 1039 }};
+CASE(beside_10) {{ SHARE(S2, W100, 1, 1000),
+	.hog_nice = 10, .least = 0.5, .hogs_least = 110. / 1134 }};
+CASE(beside_minus_10) {{ SHARE(S2, W100, 1, 2000),
+	.hog_nice = -10, .least = 0.009, .hogs_least = 0.903 }};
+CASE(nice_19_beside_0) {{ SHARE(S2, W100, 1, 3000),
+	.nice = 19, .least = 0.004, .hogs_least = 0.985 }};
+CASE(beside_idle) {{ SHARE(S2, W100, 1, 1500),
+	.hog_policy = SCHED_IDLE, .least = 1, .hogs_least = 0.001 }};
+CASE(groups_1_deep) {{ SHARE(MSEC(20), W100, 1, 600), .depth = 1 }};
+CASE(groups_3_deep) {{ SHARE(MSEC(20), W100, 1, 600), .depth = 3 }};
+CASE(light_hog_at_first) {{ SHARE(MSEC(20), W100, 1, 500),
+	.hog_nice = 19, .least = 0.8, .hogs_least = 15. / 1039, .first = 10 }};
+CASE(after_a_storm) {{ SHARE(MSEC(20), W100, 1, 600),
+	.least = 0.4, .hogs_least = 0.4, .role = STORMER }};
+CASE(only_yielders) {{ .test = yielders_leave_each_other_alone,
+	.work = MSEC(2), .ms = 400 }};
+CASE(kvm_1_hog) {{ .test = directed_yield, .hogs = 1, .ms = 1000 }};
+CASE(kvm_3_hogs) {{ .test = directed_yield, .hogs = 3, .ms = 1500 }};
+CASE(many_cpus) {{ .test = nobody_starves_on_many_cpus,
+	.slice = MSEC(20), .work = W100 }};
 
 TEST_HARNESS_MAIN
