@@ -412,13 +412,14 @@ static bool make_group(struct ctx *ctx, int nr, int depth)
 	return !access(file, F_OK);
 }
 
-/**
- * struct params - what a case is about
- * @weight:	that of @nice in sched_prio_to_weight[]
- * @least:	the worker's share as measured, or 0 for the fair one
- * @hogs_least:	what the hogs' weight gives them, or 0 for what is left
- * @depth:	of the cgroups that worker and hog are in
- * @first:	calls from the start that let the hog run: a light one may be
+/*
+ * What a case is about. Some of it explains itself, but for
+ *
+ * weight:	that of nice in sched_prio_to_weight[]
+ * least:	the worker's share as measured, or 0 for the fair one
+ * hogs_least:	what the hogs' weight gives them, or 0 for what is left
+ * depth:	of the cgroups that worker and hog are in
+ * first:	calls from the start that let the hog run: a light one may be
  *		ahead of the average by a slice and a tick of its own time
  */
 struct params {
