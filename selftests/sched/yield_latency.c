@@ -368,11 +368,12 @@ static const char *open_features(void)
 	return guard_start() ? NULL : "no guardian for the scheduler features";
 }
 
-static long count_switches(int who)
+/* RUSAGE_SELF would account the caller's runtime, which may end its turn. */
+static long count_switches(void)
 {
 	struct rusage usage;
 
-	getrusage(who, &usage);
+	getrusage(RUSAGE_THREAD, &usage);
 
 	return usage.ru_nvcsw + usage.ru_nivcsw;
 }
@@ -491,11 +492,10 @@ static void yield_share(const struct yield_case *c, int me)
 {
 	long long last, now;
 	long switches;
-	int who = c->kind == SWITCH_PROC ? RUSAGE_SELF : RUSAGE_THREAD;
 	unsigned long i;
 
 	pthread_barrier_wait(&sh->barrier);
-	switches = count_switches(who);
+	switches = count_switches();
 	last = now_ns();
 	sh->start[me] = last;
 	for (i = 0; i < rounds / c->tasks; i++) {
@@ -507,7 +507,7 @@ static void yield_share(const struct yield_case *c, int me)
 		last = now;
 	}
 	sh->end[me] = now_ns();
-	sh->switches[me] = count_switches(who) - switches;
+	sh->switches[me] = count_switches() - switches;
 	sh->calls[me] = i;
 }
 
@@ -542,11 +542,11 @@ static void run_polite(const struct yield_case *c, const pid_t *pid)
 		}
 		work_loops(loops);
 
-		switches = count_switches(RUSAGE_SELF);
+		switches = count_switches();
 		start = now_ns();
 		sched_yield();
 		end = now_ns();
-		now = count_switches(RUSAGE_SELF);
+		now = count_switches();
 		if (warmup > 0)
 			continue;
 

@@ -192,6 +192,7 @@ static void note_stolen(struct shared *shared, long long ns, long switches)
 		__atomic_add_fetch(&shared->stolen, ns, __ATOMIC_RELAXED);
 }
 
+/* RUSAGE_SELF would account the caller's runtime, which may end its turn. */
 static void run_hog(struct shared *shared, int me)
 {
 	long long last = now_ns(), now;
@@ -203,7 +204,7 @@ static void run_hog(struct shared *shared, int me)
 		now = now_ns();
 		if (now - last < USEC(50))
 			continue;
-		getrusage(RUSAGE_SELF, &usage);
+		getrusage(RUSAGE_THREAD, &usage);
 		note_gap(shared, me, now - last);
 		note_stolen(shared, now - last, usage.ru_nivcsw - switches);
 		switches = usage.ru_nivcsw;
@@ -221,13 +222,13 @@ static void run_worker(struct shared *shared, int me, long long work)
 		spun = now_ns();
 		spin(work);
 		start = now_ns();
-		getrusage(RUSAGE_SELF, &before);
+		getrusage(RUSAGE_THREAD, &before);
 		seen = after.ru_nivcsw;
 		note_stolen(shared, start - spun - work, before.ru_nivcsw - seen);
 		set(shared->since[me], start);
 		sched_yield();
 		start = now_ns() - start;
-		getrusage(RUSAGE_SELF, &after);
+		getrusage(RUSAGE_THREAD, &after);
 		alone = after.ru_nivcsw == before.ru_nivcsw;
 		set(shared->since[me], 0);
 		note_gap(shared, me, start);
