@@ -276,7 +276,7 @@ def run(arguments=(), with_yield=True):
                    f"({'KVM' if kvm else 'TCG, -icount'})"):
             report["sides"][side] = describe(trees[side]) | {
                 TEST: measure(trees[side], program, side, kvm, arguments)}
-    program = build_test(trees["series"], name=memory.TEST)
+    program = memory.build()
     for side in SIDES:
         with stage(f"measuring memory on the {side} kernel"):
             report["sides"][side][memory.TEST] = memory.measure(

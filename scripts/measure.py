@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measure the kernel that runs, with the series' test programs.
+"""Measure the kernel that runs, with bench/ and the series' test programs.
 
 No kernel is built and nothing is installed: the programs are built below
 build/ and run from there.  Root is needed only where a test needs it, which
@@ -34,7 +34,7 @@ from common import (BUILD, LOGS, RESULTS, Fail, build_lock, git, need_tool,
                     run_logged, run_main, say, shown_path, stage, tail,
                     write_atomically)
 
-# What building the programs needs of a kernel tree.
+# What building the tests of the series needs of a kernel tree.
 SOURCES = [f"{programs.SELFTESTS}/{name}" for name in (
     "lib.mk", "kselftest.h", "kselftest_harness.h", "x86", "sched")] + [
     "tools/scripts"]
@@ -200,10 +200,11 @@ def run(options):
     wanted = options.only or list(programs.PROGRAMS)
     built, missing = {}, {}
     for name in wanted:
-        if (tree / programs.source(name)).exists():
+        source = programs.source(name)
+        if not source or (tree / source).exists():
             built[name] = programs.build(tree, name, BUILD / "measure/bin")
         else:
-            missing[name] = f"the series has no {programs.source(name)}"
+            missing[name] = f"the series has no {source}"
             say(f"    {name}: left out, {missing[name]}")
     start = time.monotonic()
     results, failed = {}, {}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measure the memory that I/O bitmaps take on the base and the series kernel.
 
-Boots both kernels with the same test program, ioperm_memory, which reads
+Boots both kernels with the same program, bench/ioperm_memory, which reads
 what the slab allocator takes for the bitmaps of many tasks, and prints the
 comparison.  `make bench` does the same and puts it into its result.
 """
@@ -16,6 +16,7 @@ from common import (BUILD, LOGS, Fail, build_lock, run_main, say, shown_path,
                     stage, write_atomically)
 from guest import boot, choose_kvm
 from kernel import SIDES, build_sides
+from programs import build_bench
 
 TEST = "ioperm_memory"
 TASKS = 1000
@@ -30,10 +31,15 @@ CASES = {
 }
 
 
-def measure(tree, program, side, kvm):
-    """Run the memory test on one kernel.
+def build() -> Path:
+    """Build the program; returns its path."""
+    return build_bench(TEST, BUILD / "bench")
 
-    Returns what its --json wrote (dict).  Raises Fail when the test fails,
+
+def measure(tree, program, side, kvm):
+    """Run the program on one kernel.
+
+    Returns what its --json wrote (dict).  Raises Fail when it fails,
     skips as a whole, or writes no JSON.
     """
     with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as place:
@@ -101,7 +107,7 @@ def main():
     with build_lock():
         trees = build_sides()
         kvm = choose_kvm(trees["base"])
-        program = bench.build_test(trees["series"], name=TEST)
+        program = build()
         report = {"sides": {}}
         for side in SIDES:
             with stage(f"measuring memory on the {side} kernel"):

@@ -246,8 +246,8 @@ def missing_programs(cells):
             if not hackbench_command():
                 missing[name] = ("neither hackbench nor perf is here: "
                                  "apt-get install rt-tests")
-        elif not has(programs.source(name)):
-            missing[name] = f"the series has no {programs.source(name)}"
+        elif (source := programs.source(name)) and not has(source):
+            missing[name] = f"the series has no {source}"
     lacking = schedext.missing()
     for column in sorted({cell.column for cell in cells}
                          & set(schedext.SCHEDULERS)):
@@ -330,9 +330,10 @@ def cell_key(cell, accel):
     if cell.column in schedext.SCHEDULERS:
         digest.update(schedext.CLANG.encode())
     if cell.benchmark != "hackbench":
-        digest.update(git("rev-parse", "applied:"
-                          + programs.source(cell.benchmark),
-                          cwd=REPO).encode())
+        source = programs.source(cell.benchmark)
+        digest.update((git("rev-parse", f"applied:{source}", cwd=REPO)
+                       if source else
+                       programs.bench_key(cell.benchmark)).encode())
     digest.update(" ".join((cell.name, accel, cell_script(cell, accel)[0],
                             *guest_options(accel == "kvm"))).encode())
     return digest.hexdigest()

@@ -407,7 +407,7 @@ class Bench(Stubbed):
             self.assertIn("cases", report["sides"][side]["ioperm_memory"])
         # Fewer are the program's default, and too few for a figure.
         for line in self.lines("programs")[2:]:
-            self.assertRegex(line, "^ioperm_memory_64 --tasks 1000 --json ")
+            self.assertRegex(line, "^ioperm_memory --tasks 1000 --json ")
 
     def test_a_kernel_that_never_boots(self):
         run = self.bench(seconds=2, STUB_GUEST="hang")

@@ -388,7 +388,7 @@ class Gate(Case):
                  "gate_tree": lambda _: tree,
                  "test_sources": lambda _: ["a.c"],
                  "build_programs": lambda *_: (
-                     [Path("ioperm_64"), Path("ioperm_memory_64")], None),
+                     [Path("ioperm_64"), Path("ioperm_latency_64")], None),
                  "build_probe": lambda _: Path("xenports"),
                  "boot_xen": boot or fake_boot, "LOGS": self.temp}
         out = io.StringIO()
@@ -406,7 +406,7 @@ class Gate(Case):
         self.assertEqual(self.built, [True, False])
         self.assertEqual(self.boots, [
             ("gates-xen-planted", ["xenports"], ""),
-            ("gates-xen", ["xenports", "ioperm_64", "ioperm_memory_64"], ""),
+            ("gates-xen", ["xenports", "ioperm_64", "ioperm_latency_64"], ""),
             ("gates-xen-cpu1", ["ioperm_64"], "isolcpus=0")])
 
     def test_no_hypervisor(self):

@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the programs share: how a case ended and its figures, for people and
+ * as JSON; files; tasks; cgroups; options.
+ */
+#ifndef BENCH_HELPERS_H
+#define BENCH_HELPERS_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <mntent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+#define __noreturn		__attribute__((noreturn))
+#define __printf(a, b)		__attribute__((format(printf, a, b)))
+
+#define NSEC_PER_USEC	1000LL
+#define NSEC_PER_MSEC	1000000LL
+#define NSEC_PER_SEC	1000000000LL
+
+/* Beside EXIT_SUCCESS and EXIT_FAILURE: no case could be measured. */
+#define EXIT_SKIPPED	4
+
+#define MAX_CPUS	8192
+#define MAX_FIGURES	16
+
+/*
+ * Results.
+ */
+
+enum verdict {
+	OK,
+	SKIP,
+	FAIL,
+	NR_VERDICTS,
+};
+
+static const char * const verdict_names[NR_VERDICTS] = {
+	[OK]	= "ok",
+	[SKIP]	= "skip",
+	[FAIL]	= "fail",
+};
+
+/**
+ * struct result - how a case ended
+ * @name:	how it is reported; tools rely on it
+ * @verdict:	whether there are figures to report
+ * @reason:	why not
+ * @figure:	what was measured; JSON has null for NAN
+ * @figures:	how many they are
+ */
+struct result {
+	char name[64];
+	enum verdict verdict;
+	char reason[200];
+	struct {
+		const char *name;
+		double value;
+	} figure[MAX_FIGURES];
+	int figures;
+};
+
+/* Why the case that runs has no figures; all tasks of it share this. */
+static struct {
+	enum verdict verdict;
+	char reason[200];
+} *problem;
+
+static int nr_cases[NR_VERDICTS];
+static FILE *json;
+
+/* The first problem is kept: what follows is mostly a consequence of it. */
+static inline __printf(2, 3) void report(enum verdict verdict,
+					 const char *fmt, ...)
+{
+	enum verdict ok = OK;
+	va_list args;
+
+	if (!__atomic_compare_exchange_n(&problem->verdict, &ok, verdict, false,
+					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		return;
+	va_start(args, fmt);
+	vsnprintf(problem->reason, sizeof(problem->reason), fmt, args);
+	va_end(args);
+}
+
+static inline bool all_well(void)
+{
+	return __atomic_load_n(&problem->verdict, __ATOMIC_RELAXED) == OK;
+}
+
+static inline void add_figure(struct result *res, const char *name,
+			      double value)
+{
+	if (res->figures == MAX_FIGURES)
+		abort();
+	res->figure[res->figures].name = name;
+	res->figure[res->figures++].value = value;
+}
+
+static inline int compare_ns(const void *a, const void *b)
+{
+	long long x = *(const long long *)a, y = *(const long long *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Number ceil(p * n / 100) of the sorted values, for p = 50, 99 and 100. */
+static inline void add_percentiles(struct result *res, long long *value,
+				   long long n, const char * const *name)
+{
+	static const int percent[] = { 50, 99, 100 };
+	unsigned int i;
+
+	qsort(value, n, sizeof(*value), compare_ns);
+	for (i = 0; n > 0 && i < ARRAY_SIZE(percent); i++)
+		add_figure(res, name[i], value[(percent[i] * n + 99) / 100 - 1]);
+}
+
+/* Print the case, and make room for the problem of the next one. */
+static inline void end_case(struct result *res)
+{
+	int i;
+
+	res->verdict = problem->verdict;
+	strcpy(res->reason, problem->reason);
+	memset(problem, 0, sizeof(*problem));
+	nr_cases[res->verdict]++;
+
+	printf("%s:", res->name);
+	if (res->verdict != OK)
+		printf(" %s: %s", res->verdict == SKIP ? "skipped" : "FAILED",
+		       res->reason);
+	for (i = 0; res->verdict == OK && i < res->figures; i++)
+		printf(" %s %.10g", res->figure[i].name, res->figure[i].value);
+	printf("\n");
+	fflush(stdout);
+}
+
+static inline int exit_status(void)
+{
+	if (nr_cases[FAIL])
+		return EXIT_FAILURE;
+
+	return nr_cases[OK] ? EXIT_SUCCESS : EXIT_SKIPPED;
+}
+
+/*
+ * JSON. Whether the file can be written is known before the measurement.
+ */
+
+static inline void json_open(const char *path)
+{
+	json = fopen(path, "we");
+	if (json)
+		return;
+	perror(path);
+	exit(EXIT_FAILURE);
+}
+
+static inline void json_string(const char *s)
+{
+	putc('"', json);
+	for (; *s; s++) {
+		unsigned char ch = *s;
+
+		if (ch == '"' || ch == '\\')
+			fprintf(json, "\\%c", ch);
+		else if (ch < 0x20 || ch >= 0x7f)
+			fprintf(json, "\\u%04x", ch);
+		else
+			putc(ch, json);
+	}
+	putc('"', json);
+}
+
+/* What all files begin with; the program adds its own and "cases": [. */
+static inline void json_head(const char *benchmark, const char *unit)
+{
+	struct utsname uts = {};
+
+	uname(&uts);
+	fprintf(json, "{\n  \"benchmark\": \"%s\",\n  \"version\": 1,\n",
+		benchmark);
+	fprintf(json, "  \"unit\": \"%s\",\n  \"bits\": %zu,\n", unit,
+		sizeof(long) * 8);
+	fprintf(json, "  \"kernel\": ");
+	json_string(uts.release);
+	fprintf(json, ",\n");
+}
+
+/* @more: what the program has to say beside the figures: '"load": 4, ' */
+static inline void json_case(const struct result *res, const char *more)
+{
+	static bool any;
+	int i;
+
+	fprintf(json, "%s    {\"name\": \"%s\", %s", any ? ",\n" : "",
+		res->name, more);
+	any = true;
+	fprintf(json, "\"status\": \"%s\", \"reason\": ",
+		verdict_names[res->verdict]);
+	if (res->verdict == OK)
+		fprintf(json, "null");
+	else
+		json_string(res->reason);
+	for (i = 0; res->verdict == OK && i < res->figures; i++) {
+		fprintf(json, ", \"%s\": ", res->figure[i].name);
+		if (isnan(res->figure[i].value))
+			fprintf(json, "null");
+		else
+			fprintf(json, "%.10g", res->figure[i].value);
+	}
+	fprintf(json, "}");
+}
+
+static inline void json_close(const char *path)
+{
+	bool good;
+
+	fprintf(json, "\n  ]\n}\n");
+	good = !ferror(json);
+	if (!fclose(json) && good)
+		return;
+	perror(path);
+	exit(EXIT_FAILURE);
+}
+
+/*
+ * Files, memory and time.
+ */
+
+static inline bool read_text(const char *path, char *text, size_t size)
+{
+	FILE *file = fopen(path, "re");
+
+	text[file ? fread(text, 1, size - 1, file) : 0] = '\0';
+
+	return file && !fclose(file);
+}
+
+static inline bool write_text(const char *path, const char *text)
+{
+	FILE *file = fopen(path, "we");
+	bool good;
+
+	if (!file)
+		return false;
+	good = fputs(text, file) >= 0;
+
+	return !fclose(file) && good;
+}
+
+/* What /proc/meminfo says, in kB, or -1. @name: "MemAvailable" */
+static inline long long meminfo_kb(const char *name)
+{
+	char text[8192] = "\n", wanted[32];
+	const char *line;
+
+	read_text("/proc/meminfo", text + 1, sizeof(text) - 1);
+	snprintf(wanted, sizeof(wanted), "\n%s:", name);
+	line = strstr(text, wanted);
+
+	return line ? atoll(line + strlen(wanted)) : -1;
+}
+
+static inline void *map_shared(size_t size)
+{
+	void *mem;
+
+	mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		   MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (mem == MAP_FAILED) {
+		perror("mmap");
+		exit(EXIT_FAILURE);
+	}
+
+	return mem;
+}
+
+static inline long long now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+/* The coarse clock advances once in a tick, and says so. */
+static inline long long tick_ns(void)
+{
+	struct timespec ts;
+
+	if (clock_getres(CLOCK_MONOTONIC_COARSE, &ts))
+		return 0;
+
+	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+static inline void sleep_until(long long ns)
+{
+	const struct timespec ts = {
+		.tv_sec = ns / NSEC_PER_SEC,
+		.tv_nsec = ns % NSEC_PER_SEC,
+	};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) ==
+	       EINTR)
+		;
+}
+
+/* What the kernel has for CPU @cpu, or any if that is negative. */
+static inline void json_cpu(int cpu)
+{
+	const char *autogroup = "null";
+	char text[16];
+
+	if (read_text("/proc/sys/kernel/sched_autogroup_enabled", text,
+		      sizeof(text)))
+		autogroup = *text == '0' ? "false" : "true";
+	if (cpu < 0)
+		fprintf(json, "  \"cpu\": null,\n");
+	else
+		fprintf(json, "  \"cpu\": %d,\n", cpu);
+	fprintf(json, "  \"tick_ns\": %lld,\n  \"autogroup\": %s,\n",
+		tick_ns(), autogroup);
+}
+
+/*
+ * Tasks.
+ */
+
+/* The first CPU that we may use, or -1. */
+static inline int first_cpu(void)
+{
+	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
+	int i;
+
+	if (sched_getaffinity(0, sizeof(mask), mask))
+		return -1;
+	for (i = 0; i < MAX_CPUS; i++) {
+		if (CPU_ISSET_S(i, sizeof(mask), mask))
+			return i;
+	}
+
+	return -1;
+}
+
+static inline bool pin_to(int cpu)
+{
+	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
+
+	memset(mask, 0, sizeof(mask));
+	CPU_SET_S(cpu, sizeof(mask), mask);
+
+	return !sched_setaffinity(0, sizeof(mask), mask);
+}
+
+/* Whatever ends the parent ends the child. */
+static inline pid_t fork_bound(void)
+{
+	pid_t parent = getpid();
+	pid_t pid;
+
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+	}
+
+	return pid;
+}
+
+static volatile pid_t measuring;
+static volatile sig_atomic_t signalled;
+
+static inline void end_measuring(int signal_nr)
+{
+	signalled = signal_nr;
+	if (measuring > 0)
+		kill(measuring, SIGKILL);
+}
+
+/*
+ * Measure in a child, so that somebody can clean up however that ends. Only
+ * who kills the parent with SIGKILL has to clean up himself.
+ *
+ * Return: the exit status of the program, which is what @measure returned
+ */
+static inline int measure_and_clean_up(int (*measure)(void),
+				       void (*clean_up)(void))
+{
+	static const int signals[] = { SIGHUP, SIGINT, SIGTERM };
+	struct sigaction action = { .sa_handler = end_measuring }, old;
+	int status = 0;
+	unsigned int i;
+	pid_t pid;
+
+	signal(SIGCHLD, SIG_DFL);
+	/* What the caller ignored stays ignored. */
+	for (i = 0; i < ARRAY_SIZE(signals); i++) {
+		if (!sigaction(signals[i], NULL, &old) &&
+		    old.sa_handler != SIG_IGN)
+			sigaction(signals[i], &action, NULL);
+	}
+	fflush(stdout);
+	pid = fork_bound();
+	if (!pid)
+		exit(measure());
+	measuring = pid;
+	if (pid > 0 && signalled)
+		kill(pid, SIGKILL);
+	if (pid < 0)
+		perror("fork");
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	clean_up();
+
+	if (signalled) {
+		signal(signalled, SIG_DFL);
+		raise(signalled);
+	}
+	if (pid > 0 && WIFSIGNALED(status))
+		fprintf(stderr, "killed by signal %d (%s)\n", WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+
+	return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
+}
+
+/*
+ * Two cgroups of equal weight, "task" and "load", in a new one.
+ */
+
+static char cgroup_root[256], cgroup_top[320];
+static bool cgroup_enabled;
+
+static inline void cgroup_path(char *path, const char *dir, const char *name)
+{
+	snprintf(path, PATH_MAX, "%s/%s", dir, name);
+}
+
+/* Finds cgroup v2; without a mount of it makes one that nobody else sees. */
+static inline bool find_cgroup2(void)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	const char *usual = "/sys/fs/cgroup";
+	struct mntent *entry;
+
+	while (mounts && !*cgroup_root && (entry = getmntent(mounts))) {
+		if (!strcmp(entry->mnt_type, "cgroup2"))
+			snprintf(cgroup_root, sizeof(cgroup_root), "%s",
+				 entry->mnt_dir);
+	}
+	if (mounts)
+		endmntent(mounts);
+	if (*cgroup_root)
+		return true;
+	strcpy(cgroup_root, usual);
+
+	return !unshare(CLONE_NEWNS) &&
+	       !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	       !mount("cgroup2", usual, "cgroup2", 0, NULL);
+}
+
+/* Whether the cgroups in @dir have the cpu controller. */
+static inline bool cpu_controller_enabled(const char *dir)
+{
+	char path[PATH_MAX], text[4096] = " ";
+
+	cgroup_path(path, dir, "cgroup.subtree_control");
+	read_text(path, text + 1, sizeof(text) - 2);
+	text[strcspn(text, "\n")] = ' ';
+
+	return strstr(text, " cpu ");
+}
+
+static inline bool enable_cpu_controller(const char *dir)
+{
+	char path[PATH_MAX];
+
+	cgroup_path(path, dir, "cgroup.subtree_control");
+
+	return write_text(path, "+cpu");
+}
+
+/* Returns why there are no two cgroups, or NULL. */
+static inline const char *make_cgroups(const char *program)
+{
+	static const char * const names[] = { "task", "load" };
+	char path[PATH_MAX];
+	unsigned int i;
+
+	if (geteuid())
+		return "cgroups: not root";
+	if (!find_cgroup2())
+		return "cgroup v2 cannot be mounted";
+	if (!cpu_controller_enabled(cgroup_root)) {
+		if (!enable_cpu_controller(cgroup_root))
+			return "cgroup v2: the cpu controller cannot be enabled";
+		cgroup_enabled = true;
+	}
+	snprintf(cgroup_top, sizeof(cgroup_top), "%s/%s.%d", cgroup_root,
+		 program, getpid());
+	if (mkdir(cgroup_top, 0755))
+		return "no cgroup can be made";
+	if (!enable_cpu_controller(cgroup_top))
+		return "the cpu controller cannot be enabled in a cgroup";
+	for (i = 0; i < ARRAY_SIZE(names); i++) {
+		cgroup_path(path, cgroup_top, names[i]);
+		if (mkdir(path, 0755))
+			return "no cgroup can be made";
+	}
+	cgroup_path(path, cgroup_top, "load/cpu.weight");
+
+	return access(path, F_OK) ? "cgroups have no cpu.weight" : NULL;
+}
+
+static inline bool join_cgroup(const char *name)
+{
+	char path[PATH_MAX], file[32];
+
+	snprintf(file, sizeof(file), "%s/cgroup.procs", name);
+	cgroup_path(path, cgroup_top, file);
+	if (write_text(path, "0"))
+		return true;
+	report(FAIL, "cgroup %s cannot be joined: %s", name, strerror(errno));
+
+	return false;
+}
+
+static inline void remove_cgroups(void)
+{
+	static const char * const names[] = { "load", "task", "" };
+	const struct timespec pause = { .tv_nsec = 5 * NSEC_PER_MSEC };
+	char path[PATH_MAX];
+	unsigned int i;
+	int tries;
+
+	for (i = 0; *cgroup_top && i < ARRAY_SIZE(names); i++) {
+		cgroup_path(path, cgroup_top, names[i]);
+		/* A task that was killed leaves its cgroup a little later. */
+		for (tries = 0; tries < 1000 && rmdir(path) && errno == EBUSY;
+		     tries++)
+			nanosleep(&pause, NULL);
+	}
+	if (cgroup_enabled) {
+		cgroup_path(path, cgroup_root, "cgroup.subtree_control");
+		write_text(path, "-cpu");
+	}
+}
+
+/*
+ * Options.
+ */
+
+static inline __noreturn __printf(1, 2) void usage_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(EXIT_FAILURE);
+}
+
+static inline double parse_number(const char *option, const char *text,
+				  double min, double max)
+{
+	double value;
+	char *end;
+
+	errno = 0;
+	value = strtod(text, &end);
+	if (*text < '0' || *text > '9' || *end || errno || value < min ||
+	    value > max)
+		usage_error("--%s %s: not a number from %.10g to %.10g", option,
+			    text, min, max);
+
+	return value;
+}
+
+static inline unsigned long parse_whole(const char *option, const char *text,
+					double min, double max)
+{
+	double value = parse_number(option, text, min, max);
+
+	if (value != (unsigned long)value)
+		usage_error("--%s %s: not a whole number", option, text);
+
+	return value;
+}
+
+/* Returns -1 for @any, which stands for all CPUs. */
+static inline int parse_cpu(const char *text, const char *any)
+{
+	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
+	int cpu;
+
+	if (!strcmp(text, any))
+		return -1;
+	cpu = parse_whole("cpu", text, 0, MAX_CPUS - 1);
+	if (sched_getaffinity(0, sizeof(mask), mask) ||
+	    !CPU_ISSET_S(cpu, sizeof(mask), mask))
+		usage_error("--cpu %s: not a CPU that may be used", text);
+
+	return cpu;
+}
+
+#endif /* BENCH_HELPERS_H */
