@@ -1,57 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * ioperm_boundaries.c - ioperm() where the I/O bitmap is easily off by one
+ * ioperm() where the I/O bitmap is easily off by one
  *
- * The CPU looks up one bit for each byte of an access. The kernel keeps these
- * bits in longs and in cache lines, may store only those which hold an enabled
- * port, and copies them to the TSS of the CPU. So a mistake is most likely at
- * the edge of a byte, a long or a line, at the highest enabled port, or at the
- * end of the port space, and when the set of ports grows, shrinks or gets
- * holes. These are tried here, by one task. What other tasks get, and what
- * happens on a switch, is for other tests.
+ * The kernel keeps one bit for each port, in longs and in cache lines, stores
+ * only the lines that it needs, and copies them to the TSS of the CPU. Mistakes
+ * are likely at the edges of bytes, longs and lines, at the highest enabled
+ * port, at the end of the port space, and where the stored part grows, shrinks
+ * or is copied because another task shares it.
  *
- * A model has the expected state of all 65536 ports. It is compared with the
- * bitmap as ptrace() shows it, which is what the kernel keeps for the task, and
- * with what happens on access, which is what the CPU really uses. A case that
- * makes many changes tries only some of the ports after each of them, and all
- * of them at the end.
+ * All calls are also done to a model of the 65536 ports. It is compared with
+ * the bitmap as ptrace() shows it, which is what the kernel has stored, and
+ * with what IN does, which is what the CPU sees.
  *
- * Which ports are touched on bare metal: only 0x80 and ports that nothing in
- * /proc/ioports claims are ever read while they are enabled, see
- * ioport_helper.h, and none of them is written. Where the port at a boundary
- * is claimed by a device, as port 0 is by the DMA controller and some below
- * 0x400 are by graphics, it is enabled, but not touched. That it is enabled is
- * then seen in the bitmap only, and the neighbours, which are not enabled,
- * still have to fault. An access that faults never reaches a device, so these
- * are tried for all ports and in all kinds, reads and writes.
- *
- * With IOPORT_PROBE_ALL=1 in the environment, which is meant for a virtual
- * machine, all enabled ports are read unless they are claimed.
- *
- * Without privileges everything is skipped that enables a port.
+ * Only ports which nothing claims are touched, see ioport_helper.h. All others
+ * are compared in the stored bitmap.
  */
 #include "kselftest_harness.h"
 #include "ioport_helper.h"
 
 #include <limits.h>
 
-#define WHY_LEN		128
+/* Seconds for a case, of which a debug kernel needs most */
+#define TIMEOUT		300
 
-static struct ioport_map model, before;
+/* The ports that the task should have, and had when they were last compared */
+static struct ioport_map model, compared;
 
-/*
- * All that is wrong goes into this, the cases expect it to be empty. The
- * ports of @model are tried one by one, which takes a second or more.
- */
-static const char *all_ports(void)
+static const char *wrong_port(unsigned int port, const char *where)
 {
-	static char why[WHY_LEN];
+	static char text[64];
 
-	ioport_compare(&model, IOPORT_BY_VIEW | IOPORT_BY_ACCESS, why,
-		       sizeof(why));
-	before = model;
+	snprintf(text, sizeof(text), "port 0x%x is wrong %s", port, where);
 
-	return why;
+	return text;
 }
 
 /* Are the eight ports of a byte and those around it all the same? */
@@ -59,193 +40,173 @@ static bool uniform(const struct ioport_map *map, unsigned int byte)
 {
 	const uint8_t *deny = map->deny + byte;
 
-	if (!byte || byte == IOPORT_MAP_BYTES - 1)
-		return false;
-
-	return (*deny == 0 || *deny == 0xff) && deny[-1] == *deny &&
-	       deny[1] == *deny;
+	return byte && byte < IOPORT_MAP_BYTES - 1 &&
+	       (*deny == 0 || *deny == 0xff) &&
+	       deny[-1] == *deny && deny[1] == *deny;
 }
 
 /* Is the port at the end of a line, or near one that is or was different? */
 static bool at_edge(unsigned int port)
 {
-	unsigned int pos = port % IOPORT_LINE;
-
-	return !pos || pos == IOPORT_LINE - 1 ||
-	       !uniform(&model, port / 8) || !uniform(&before, port / 8);
+	return (port + 1) % IOPORT_LINE < 2 ||
+	       !uniform(&model, port / 8) || !uniform(&compared, port / 8);
 }
 
 /*
- * The whole bitmap, but try only the ports at both ends of each line, and those
- * near an edge of what is enabled now or was when this was called last.
+ * Compare the stored bitmap, and read all ports or only those at edges, which
+ * takes a fraction of the time. Returns what is wrong, or an empty string.
  */
-static const char *ports_at_edges(void)
+static const char *wrong_ports(bool read_all)
 {
-	static char why[WHY_LEN];
+	struct ioport_map none, seen;
 	unsigned int port;
+	bool empty;
+	int ret;
 
-	if (ioport_compare(&model, IOPORT_BY_VIEW, why, sizeof(why)))
-		return why;
+	ret = ioport_view_self(&seen);
+	if (ret && ret != -ENXIO)
+		return strerror(-ret);
+
+	port = ioport_differs(&model, &seen);
+	if (port < IOPORT_NR)
+		return wrong_port(port, "in the bitmap");
+
+	ioport_clear_all(&none);
+	empty = !memcmp(&model, &none, sizeof(none));
+	if (empty != (ret == -ENXIO))
+		return empty ? "a bitmap without ports" : "no bitmap";
 
 	for (port = 0; port < IOPORT_NR; port++) {
-		if (!at_edge(port) || ioport_agrees(&model, port))
-			continue;
-		snprintf(why, sizeof(why), "inb from port 0x%x is wrong", port);
-		return why;
+		if ((read_all || at_edge(port)) && !ioport_agrees(&model, port))
+			return wrong_port(port, "for INB");
 	}
-	before = model;
+	compared = model;
 
 	return "";
+}
+
+/* Each call of change() finds a bitmap which another task has as well */
+static bool shared;
+
+/* Start a child which has the bitmap that the caller has now, and stops */
+static pid_t start_sharer(struct __test_metadata *_metadata)
+{
+	int status;
+	pid_t pid;
+
+	pid = ioport_fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		if (!ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+			raise(SIGSTOP);
+		_exit(KSFT_FAIL);
+	}
+	ASSERT_EQ(pid, ioport_wait(pid, &status));
+	ASSERT_TRUE(WIFSTOPPED(status));
+
+	return pid;
+}
+
+/* It still has to have the ports of @map */
+static void end_sharer(struct __test_metadata *_metadata, pid_t pid,
+		       const struct ioport_map *map)
+{
+	struct ioport_map seen;
+	int ret;
+
+	ret = ioport_view(pid, &seen);
+	EXPECT_TRUE(!ret || ret == -ENXIO);
+	EXPECT_EQ(0, memcmp(map, &seen, sizeof(seen))) {
+		TH_LOG("port 0x%x of the other task has changed",
+		       ioport_differs(map, &seen));
+	}
+	kill(pid, SIGKILL);
+	ASSERT_EQ(pid, ioport_wait(pid, NULL));
 }
 
 /* Change the ports of the task and of the model */
-static int change(unsigned int from, unsigned int num, bool turn_on)
+static void change(struct __test_metadata *_metadata, unsigned int from,
+		   unsigned int num, bool turn_on)
 {
-	if (ioperm(from, num, turn_on))
-		return -errno;
+	struct ioport_map old = model;
+	pid_t pid = 0;
 
+	if (shared)
+		pid = start_sharer(_metadata);
+
+	ASSERT_EQ(0, ioperm(from, num, turn_on)) {
+		TH_LOG("ioperm(0x%x, 0x%x, %d)", from, num, turn_on);
+	}
 	ioport_set(&model, from, num, turn_on);
-	return 0;
+
+	if (shared)
+		end_sharer(_metadata, pid, &old);
 }
 
-static int enable(unsigned int from, unsigned int num)
+/* Change them and compare */
+static void step(struct __test_metadata *_metadata, unsigned int from,
+		 unsigned int num, bool turn_on)
 {
-	return change(from, num, true);
-}
-
-static int disable(unsigned int from, unsigned int num)
-{
-	return change(from, num, false);
-}
-
-static void start(void)
-{
-	ioport_clear_all(&model);
-	ioport_clear_all(&before);
-}
-
-/*
- * May an access be made if it is expected to be executed? If it is expected to
- * be refused it may.
- */
-static bool may_execute(enum ioport_insn insn, unsigned int port)
-{
-	switch (insn) {
-	case IOPORT_INB:
-	case IOPORT_INW:
-	case IOPORT_INL:
-	case IOPORT_INSB:
-	case IOPORT_INSW:
-	case IOPORT_INSL:
-		return ioport_safe(port, ioport_insn_width(insn));
-	case IOPORT_OUTB:
-	case IOPORT_OUTSB:
-		return port == IOPORT_POST;
-	default:
-		return false;
+	change(_metadata, from, num, turn_on);
+	EXPECT_STREQ("", wrong_ports(false)) {
+		TH_LOG("after ioperm(0x%x, 0x%x, %d)", from, num, turn_on);
 	}
 }
 
-/* All kinds of access to a port. Returns the name of one that is wrong */
-static const char *wrong_access(unsigned int port)
+/*
+ * May an access be made, even if the kernel allows what it should not? Beyond
+ * the end of the port space there is nothing to be claimed.
+ */
+static bool may_try(enum ioport_insn insn, unsigned int port)
 {
+	unsigned int width = ioport_insn_width(insn);
+
+	if (ioport_insn_writes(insn))
+		return ioport_may_write(port, width);
+	if (port + width > IOPORT_NR)
+		width = IOPORT_NR - port;
+
+	return ioport_may_read(port, width);
+}
+
+/* All kinds of access to @num ports. Returns the name of one that is wrong */
+static const char *wrong_access(unsigned int port, unsigned int num)
+{
+	unsigned int end = port + num;
 	enum ioport_insn insn;
 	bool right;
 
-	for (insn = 0; insn < IOPORT_NR_INSNS; insn++) {
-		right = ioport_allows(&model, port, ioport_insn_width(insn));
-		if (right && !may_execute(insn, port))
-			continue;
-		if (ioport_try(insn, port) != right)
-			return ioport_insn_name[insn];
+	for (; port < end; port++) {
+		for (insn = 0; insn < IOPORT_NR_INSNS; insn++) {
+			right = ioport_allows(&model, port,
+					      ioport_insn_width(insn));
+			if (may_try(insn, port) &&
+			    ioport_try(insn, port) != right)
+				return wrong_port(port, ioport_insn_name[insn]);
+		}
 	}
 
 	return "";
 }
 
-/*
- * What needs no privileges
- */
-FIXTURE(unprivileged) {
-};
-
-FIXTURE_SETUP(unprivileged)
+static void begin(struct __test_metadata *_metadata)
 {
-	start();
-	ASSERT_EQ(0, ioport_pin());
+	ioport_init();
+	ioport_clear_all(&model);
+	ioport_clear_all(&compared);
+	ASSERT_EQ(0, ioport_pin(0, -1));
 }
 
-FIXTURE_TEARDOWN(unprivileged)
+/* Begin a case which enables ports */
+static void begin_with_ports(struct __test_metadata *_metadata)
 {
+	const char *reason = ioport_skip_reason();
+
+	if (reason)
+		SKIP(return, "%s", reason);
+
+	begin(_metadata);
 }
-
-TEST_F(unprivileged, all_ports_denied)
-{
-	char why[WHY_LEN];
-
-	EXPECT_EQ(0, ioport_compare(&model, IOPORT_BY_ACCESS, why, sizeof(why)))
-		TH_LOG("%s", why);
-}
-
-/*
- * Arguments
- */
-static const struct range {
-	unsigned long	from;
-	unsigned long	num;
-} invalid[] = {
-	/* No port at all */
-	{ 0, 0 },
-	{ IOPORT_POST, 0 },
-	{ IOPORT_NR - 1, 0 },
-	{ IOPORT_NR, 0 },
-	{ ULONG_MAX, 0 },
-	/* One too many */
-	{ 0, IOPORT_NR + 1 },
-	{ 1, IOPORT_NR },
-	{ IOPORT_POST, IOPORT_NR - IOPORT_POST + 1 },
-	{ IOPORT_NR - 1, 2 },
-	{ IOPORT_NR, 1 },
-	{ IOPORT_NR + 1, 1 },
-	/* Far too many, with and without an overflow */
-	{ 0, INT_MAX },
-	{ 0, UINT_MAX },
-	{ IOPORT_POST, INT_MAX },
-	{ IOPORT_POST, UINT_MAX },
-	{ INT_MAX, 1 },
-	{ INT_MAX, INT_MAX },
-	{ UINT_MAX, 1 },
-	{ UINT_MAX, 2 },
-	{ UINT_MAX, UINT_MAX },
-	{ 0x80000000, 0x80000000 },
-	{ 0x80000080, 0x80000001 },
-	{ UINT_MAX - IOPORT_POST, 2 * IOPORT_POST },
-	{ IOPORT_POST, UINT_MAX - IOPORT_POST + 2 },
-	{ 0, ULONG_MAX },
-	{ 1, ULONG_MAX },
-	{ IOPORT_POST, ULONG_MAX },
-	{ IOPORT_POST, -(unsigned long)IOPORT_POST },
-	{ IOPORT_POST, -(unsigned long)IOPORT_POST + 1 },
-	{ ULONG_MAX, 1 },
-	{ ULONG_MAX, 2 },
-	{ ULONG_MAX, IOPORT_POST + 2 },
-	{ ULONG_MAX, ULONG_MAX },
-	{ LONG_MAX, 1 },
-	{ LONG_MAX, LONG_MAX },
-	{ (unsigned long)LONG_MIN, (unsigned long)LONG_MIN },
-#ifdef __x86_64__
-	/* Valid if the upper half was cut off */
-	{ (1UL << 32) + IOPORT_POST, 1 },
-	{ IOPORT_POST, (1UL << 32) + 1 },
-	{ (1UL << 32) + IOPORT_POST, (1UL << 32) + 1 },
-	{ (1UL << 63) + IOPORT_POST, 1 },
-	{ IOPORT_POST, (1UL << 63) + 1 },
-	{ (1UL << 63) + IOPORT_POST, (1UL << 63) + 1 },
-	{ 1UL << 32, IOPORT_NR },
-	{ 0, (1UL << 32) + IOPORT_NR },
-	{ 0xffffffff00000000UL + IOPORT_POST, 1 },
-#endif
-};
 
 /* The C library might look at the arguments */
 static long raw_ioperm(unsigned long from, unsigned long num, long turn_on)
@@ -253,19 +214,64 @@ static long raw_ioperm(unsigned long from, unsigned long num, long turn_on)
 	return syscall(SYS_ioperm, from, num, turn_on);
 }
 
+/* Each of these with each is a range, of which few are valid */
+static const unsigned long edges[] = {
+	0, 1, 2, IOPORT_POST, IOPORT_NR - IOPORT_POST + 1,
+	IOPORT_NR - 1, IOPORT_NR, IOPORT_NR + 1,
+	INT_MAX, 0x80000000, 0x80000080, UINT_MAX - 1, UINT_MAX,
+	LONG_MAX, ULONG_MAX, -(unsigned long)IOPORT_POST,
+	-(unsigned long)IOPORT_POST + 1,
+#ifdef __x86_64__
+	/* Valid if the upper half was cut off */
+	1UL << 32, (1UL << 32) + 1, (1UL << 32) + IOPORT_POST,
+	(1UL << 32) + IOPORT_NR, 0xffffffff00000000, 0xffffffff00000080,
+	(1UL << 63) + 1, (1UL << 63) + IOPORT_POST,
+#endif
+};
+
 static void try_invalid(struct __test_metadata *_metadata, bool turn_on)
 {
-	const struct range *r;
+	unsigned long from, num;
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(invalid); i++) {
-		r = &invalid[i];
+	for (i = 0; i < ARRAY_SIZE(edges) * ARRAY_SIZE(edges); i++) {
+		from = edges[i / ARRAY_SIZE(edges)];
+		num = edges[i % ARRAY_SIZE(edges)];
+		if (num && from < IOPORT_NR && num <= IOPORT_NR - from)
+			continue;
 		errno = 0;
-		EXPECT_EQ(-1, raw_ioperm(r->from, r->num, turn_on)) {
-			TH_LOG("from 0x%lx, num 0x%lx, turn_on %d",
-			       r->from, r->num, turn_on);
+		ASSERT_EQ(-1, raw_ioperm(from, num, turn_on)) {
+			TH_LOG("from 0x%lx, num 0x%lx, turn_on %d", from, num,
+			       turn_on);
 		}
-		EXPECT_EQ(EINVAL, errno);
+		ASSERT_EQ(EINVAL, errno);
+	}
+}
+
+/*
+ * What needs no privileges. These come first: one finds what a CPU allows on
+ * which nobody has enabled a port yet.
+ */
+FIXTURE(unprivileged) {
+};
+
+FIXTURE_SETUP(unprivileged)
+{
+	begin(_metadata);
+}
+
+FIXTURE_TEARDOWN(unprivileged)
+{
+}
+
+TEST_F_TIMEOUT(unprivileged, all_ports_denied, TIMEOUT)
+{
+	unsigned int port;
+
+	for (port = 0; port < IOPORT_NR; port++) {
+		ASSERT_TRUE(ioport_agrees(&model, port)) {
+			TH_LOG("port 0x%x can be read", port);
+		}
 	}
 }
 
@@ -278,80 +284,37 @@ TEST_F(unprivileged, invalid_ranges)
 }
 
 /*
- * All that follows enables ports
+ * Single calls and accesses
  */
 FIXTURE(ports) {
 };
 
 FIXTURE_SETUP(ports)
 {
-	const char *reason = ioport_skip_reason();
-
-	if (reason)
-		SKIP(return, "%s", reason);
-
-	start();
-	ASSERT_EQ(0, ioport_pin());
+	begin_with_ports(_metadata);
 }
 
 FIXTURE_TEARDOWN(ports)
 {
 }
 
-TEST_F(ports, invalid_ranges_give_no_bitmap)
+TEST_F_TIMEOUT(ports, invalid_ranges_change_nothing, TIMEOUT)
 {
-	struct ioport_map seen;
-
+	/* Nothing is enabled, and there is no bitmap */
 	try_invalid(_metadata, true);
-	EXPECT_EQ(-ENXIO, ioport_view_self(&seen));
-	EXPECT_STREQ("", ports_at_edges());
-}
+	EXPECT_STREQ("", wrong_ports(false));
 
-TEST_F(ports, invalid_ranges_change_nothing)
-{
-	/* Everything to lose */
-	ASSERT_EQ(0, enable(0, IOPORT_NR));
+	change(_metadata, 0, IOPORT_NR, true);
 	try_invalid(_metadata, false);
-	EXPECT_STREQ("", all_ports());
+	EXPECT_STREQ("", wrong_ports(true));
 
 	/* Next to nothing, and not a port at which one of the ranges begins */
-	ASSERT_EQ(0, disable(0, IOPORT_NR));
-	ASSERT_EQ(0, enable(3, 1));
-	ASSERT_EQ(0, enable(0x2000, 3 * IOPORT_LINE));
-	ASSERT_EQ(0, disable(0x2000 + IOPORT_LINE + 7, 1));
-	ASSERT_EQ(0, enable(IOPORT_NR - 7, 1));
+	change(_metadata, 0, IOPORT_NR, false);
+	change(_metadata, 3, 1, true);
+	change(_metadata, 0x2000, 3 * IOPORT_LINE, true);
+	change(_metadata, IOPORT_NR - 7, 1, true);
 	try_invalid(_metadata, true);
-	EXPECT_STREQ("", ports_at_edges());
-}
-
-/* The largest ranges which are valid */
-TEST_F(ports, valid_ranges)
-{
-	static const struct range valid[] = {
-		{ 0, IOPORT_NR },
-		{ 0, IOPORT_NR - 1 },
-		{ 1, IOPORT_NR - 1 },
-		{ IOPORT_POST, IOPORT_NR - IOPORT_POST },
-		{ IOPORT_NR - 1, 1 },
-		{ IOPORT_NR - 2, 2 },
-		{ 0, 1 },
-	};
-	struct ioport_map seen;
-	const struct range *r;
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(valid); i++) {
-		r = &valid[i];
-		EXPECT_EQ(0, enable(r->from, r->num));
-		EXPECT_STREQ("", ports_at_edges()) {
-			TH_LOG("from 0x%lx, num 0x%lx, enabled", r->from, r->num);
-		}
-		EXPECT_EQ(0, disable(r->from, r->num));
-		EXPECT_STREQ("", ports_at_edges()) {
-			TH_LOG("from 0x%lx, num 0x%lx, disabled", r->from, r->num);
-		}
-		EXPECT_EQ(-ENXIO, ioport_view_self(&seen));
-	}
+	EXPECT_STREQ("", wrong_ports(false));
 }
 
 /* Each value but zero enables, of the 32 bits that count */
@@ -375,412 +338,292 @@ TEST_F(ports, turn_on_values)
 #endif
 }
 
-/*
- * Two ports side by side, with a boundary between them
- */
-FIXTURE(pair) {
-};
-
-FIXTURE_VARIANT(pair) {
-	/* The upper one. The lower one of port 0 does not exist */
-	unsigned int	port;
-};
-
-FIXTURE_VARIANT_ADD(pair, port_0)		{ .port = 0 };
-FIXTURE_VARIANT_ADD(pair, ports_31_32)		{ .port = 32 };
-FIXTURE_VARIANT_ADD(pair, ports_63_64)		{ .port = 64 };
-FIXTURE_VARIANT_ADD(pair, ports_511_512)	{ .port = 512 };
-FIXTURE_VARIANT_ADD(pair, ports_0x3ff_0x400)	{ .port = 0x400 };
-FIXTURE_VARIANT_ADD(pair, ports_65534_65535)	{ .port = 65535 };
-
-FIXTURE_SETUP(pair)
+/* An access must not go beyond the end of the port space */
+TEST_F_TIMEOUT(ports, top_of_port_space, TIMEOUT)
 {
-	const char *reason = ioport_skip_reason();
+	const unsigned int top = IOPORT_NR - 8;
 
-	if (reason)
-		SKIP(return, "%s", reason);
+	if (!ioport_may_read(top, 8))
+		SKIP(return, "the highest ports are claimed");
 
-	start();
-	ASSERT_EQ(0, ioport_pin());
-}
+	change(_metadata, 0, IOPORT_NR, true);
+	EXPECT_STREQ("", wrong_access(top, 8));
+	EXPECT_STREQ("", wrong_ports(true));
 
-FIXTURE_TEARDOWN(pair)
-{
-}
+	change(_metadata, 0, IOPORT_NR - 4, false);
+	EXPECT_STREQ("", wrong_access(top, 8));
 
-/* The neighbours at both sides, with all kinds of access */
-static const char *around(unsigned int port)
-{
-	unsigned int from = port < 8 ? 0 : port - 8;
-	unsigned int to = port > IOPORT_NR - 9 ? IOPORT_NR - 1 : port + 8;
-	const char *wrong = "";
-
-	while (from <= to && !*wrong)
-		wrong = wrong_access(from++);
-
-	return wrong;
-}
-
-TEST_F(pair, enabled_one_by_one)
-{
-	unsigned int port = variant->port;
-	struct ioport_map seen;
-
-	/* Only the upper one */
-	ASSERT_EQ(0, enable(port, 1));
-	EXPECT_STREQ("", around(port));
-	EXPECT_STREQ("", ports_at_edges());
-
-	if (port) {
-		/* Both */
-		ASSERT_EQ(0, enable(port - 1, 1));
-		EXPECT_STREQ("", around(port));
-		EXPECT_STREQ("", ports_at_edges());
-
-		/* Only the lower one */
-		ASSERT_EQ(0, disable(port, 1));
-		EXPECT_STREQ("", around(port));
-		EXPECT_STREQ("", ports_at_edges());
-
-		/* Both, and the upper one is left */
-		ASSERT_EQ(0, enable(port, 1));
-		ASSERT_EQ(0, disable(port - 1, 1));
-		EXPECT_STREQ("", around(port));
-		EXPECT_STREQ("", ports_at_edges());
-	}
-
-	ASSERT_EQ(0, disable(port, 1));
-	EXPECT_STREQ("", around(port));
-	EXPECT_EQ(-ENXIO, ioport_view_self(&seen));
-	EXPECT_STREQ("", ports_at_edges());
-}
-
-/* The reverse: everything is enabled up to, from, and except the two */
-TEST_F(pair, disabled_one_by_one)
-{
-	unsigned int port = variant->port;
-
-	ASSERT_EQ(0, enable(0, IOPORT_NR));
-	ASSERT_EQ(0, disable(port, 1));
-	EXPECT_STREQ("", around(port));
-	EXPECT_STREQ("", ports_at_edges());
-
-	if (port) {
-		ASSERT_EQ(0, disable(port - 1, 1));
-		EXPECT_STREQ("", around(port));
-		EXPECT_STREQ("", ports_at_edges());
-
-		ASSERT_EQ(0, enable(port, 1));
-		EXPECT_STREQ("", around(port));
-		EXPECT_STREQ("", ports_at_edges());
-
-		/* Only what is below */
-		ASSERT_EQ(0, disable(port, IOPORT_NR - port));
-		EXPECT_STREQ("", around(port));
-		EXPECT_STREQ("", ports_at_edges());
-
-		/* Only what is above */
-		ASSERT_EQ(0, enable(port, IOPORT_NR - port));
-		ASSERT_EQ(0, disable(0, port));
-		EXPECT_STREQ("", around(port));
-		EXPECT_STREQ("", ports_at_edges());
-	}
-
-	ASSERT_EQ(0, disable(0, IOPORT_NR));
-	EXPECT_STREQ("", around(port));
-	EXPECT_STREQ("", ports_at_edges());
-}
-
-/*
- * Accesses of one, two and four bytes, for which all bytes have to be enabled
- */
-#define WINDOW		8
-
-FIXTURE(wide) {
-	/* A window of as many ports. The boundary is in the middle of it */
-	int	base;
-};
-
-FIXTURE_VARIANT(wide) {
-	/* The first port after the boundary, modulo the size of a line */
-	unsigned int	boundary;
-	/* Other ports are enabled below and above the window */
-	bool		others;
-};
-
-FIXTURE_VARIANT_ADD(wide, across_byte)		{ .boundary = 8 };
-FIXTURE_VARIANT_ADD(wide, across_32_bits)	{ .boundary = 32 };
-FIXTURE_VARIANT_ADD(wide, across_64_bits)	{ .boundary = 64 };
-FIXTURE_VARIANT_ADD(wide, across_line)		{ .boundary = 0, .others = true };
-FIXTURE_VARIANT_ADD(wide, across_end_of_bitmap)	{ .boundary = 0 };
-
-FIXTURE_SETUP(wide)
-{
-	const char *reason = ioport_skip_reason();
-	unsigned int phase;
-
-	if (reason)
-		SKIP(return, "%s", reason);
-
-	start();
-	ASSERT_EQ(0, ioport_pin());
-
-	phase = (variant->boundary - WINDOW / 2) % IOPORT_LINE;
-	self->base = ioport_find(WINDOW, IOPORT_LINE, phase,
-				 IOPORT_NR - 4 * IOPORT_LINE);
-	if (self->base < 0)
-		SKIP(return, "no unclaimed ports for the window");
-	ASSERT_LT(4 * IOPORT_LINE, self->base);
-
-	if (!variant->others)
-		return;
-
-	ASSERT_EQ(0, enable(self->base - 2 * IOPORT_LINE, 1));
-	ASSERT_EQ(0, enable(self->base - 4, 2));
-	ASSERT_EQ(0, enable(self->base + WINDOW + 2, 2));
-	ASSERT_EQ(0, enable(self->base + 2 * IOPORT_LINE, 1));
-}
-
-FIXTURE_TEARDOWN(wide)
-{
-}
-
-/* All subsets of the window, in an order in which one port changes at a time */
-TEST_F(wide, every_subset)
-{
-	unsigned int step, subset, changed, last = 0, off;
-	const char *wrong;
-
-	for (step = 0; step < 1 << WINDOW; step++) {
-		subset = step ^ (step >> 1);
-		changed = subset ^ last;
-		last = subset;
-
-		if (changed) {
-			ASSERT_EQ(0, change(self->base + __builtin_ctz(changed),
-					    1, subset & changed));
-		}
-
-		for (off = 0; off < WINDOW; off++) {
-			wrong = wrong_access(self->base + off);
-			EXPECT_STREQ("", wrong) {
-				TH_LOG("port 0x%x, enabled are 0x%x from 0x%x on",
-				       self->base + off, subset, self->base);
-			}
-			if (*wrong)
-				return;
-		}
-	}
-
-	EXPECT_STREQ("", ports_at_edges());
-}
-
-/*
- * The end of the port space: an access must not go beyond it
- */
-static const char *top_of_port_space(void)
-{
-	const char *wrong = "";
-	unsigned int port;
-
-	for (port = IOPORT_NR - WINDOW; port < IOPORT_NR && !*wrong; port++)
-		wrong = wrong_access(port);
-
-	return wrong;
-}
-
-TEST_F(ports, top_all_enabled)
-{
-	ASSERT_EQ(0, enable(0, IOPORT_NR));
-	EXPECT_STREQ("", top_of_port_space());
-	EXPECT_STREQ("", all_ports());
-}
-
-TEST_F(ports, top_four_enabled)
-{
-	ASSERT_EQ(0, enable(IOPORT_NR - 4, 4));
-	EXPECT_STREQ("", top_of_port_space());
-	EXPECT_STREQ("", ports_at_edges());
-}
-
-TEST_F(ports, top_iopl)
-{
-	/* So that iopl() is not all there is, and the bitmap is a short one */
-	ASSERT_EQ(0, enable(IOPORT_POST, 1));
-
+	/* The bitmap is a short one, and iopl() is not all there is */
+	change(_metadata, 0, IOPORT_NR, false);
+	change(_metadata, IOPORT_POST, 1, true);
 	ASSERT_EQ(0, iopl(3));
 	ioport_set(&model, 0, IOPORT_NR, true);
-	EXPECT_STREQ("", top_of_port_space());
+	EXPECT_STREQ("", wrong_access(top, 8));
 
 	ASSERT_EQ(0, iopl(0));
-	start();
+	ioport_clear_all(&model);
 	ioport_set(&model, IOPORT_POST, 1, true);
-	EXPECT_STREQ("", top_of_port_space());
-	EXPECT_STREQ("", ports_at_edges());
+	EXPECT_STREQ("", wrong_access(top, 8));
+	EXPECT_STREQ("", wrong_ports(false));
 }
 
 /*
- * Sequences of changes
+ * All subsets of eight ports around the edge of a line, in an order in which
+ * one port changes at a time. For a wide access all of its ports have to be
+ * enabled.
  */
+TEST_F_TIMEOUT(ports, every_subset, TIMEOUT)
+{
+	unsigned int i, subset, changed, last = 0;
+	int base;
+
+	base = ioport_find(8, IOPORT_LINE, IOPORT_LINE - 4,
+			   IOPORT_NR - IOPORT_LINE);
+	if (base < 0)
+		SKIP(return, "no unclaimed ports around the edge of a line");
+
+	for (i = 0; i < 2 << 8; i++) {
+		/* Once they have the bitmap for themselves, then others are around */
+		if (i == 1 << 8) {
+			change(_metadata, base - 2 * IOPORT_LINE, 1, true);
+			change(_metadata, base - 4, 2, true);
+			change(_metadata, base + 10, 2, true);
+			change(_metadata, base + IOPORT_LINE, 1, true);
+		}
+		subset = (i ^ (i >> 1)) & 0xff;
+		changed = subset ^ last;
+		last = subset;
+		if (changed) {
+			change(_metadata, base + __builtin_ctz(changed), 1,
+			       subset & changed);
+		}
+		ASSERT_STREQ("", wrong_access(base, 8)) {
+			TH_LOG("enabled are 0x%x from 0x%x on", subset, base);
+		}
+	}
+	EXPECT_STREQ("", wrong_ports(false));
+}
+
+/* A child replaces the bitmap by a copy, and its parent keeps its own */
+TEST_F(ports, child_changes_its_copy)
+{
+	int status;
+	pid_t pid;
+
+	change(_metadata, 0x2000, 1, true);
+	change(_metadata, 0x8000, 2, true);
+
+	pid = ioport_fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		/* What is below the highest port changes, it can still go */
+		step(_metadata, 0x2001, 1, true);
+		step(_metadata, 0x8001, 1, false);
+		step(_metadata, 0x8000, 1, false);
+		_exit(KSFT_PASS);
+	}
+	ASSERT_EQ(pid, ioport_wait(pid, &status));
+	EXPECT_EQ(0, status);
+	EXPECT_STREQ("", wrong_ports(false));
+}
 
 /* Each enabled port has neighbours which are not, and the reverse */
-TEST_F(ports, holes)
+TEST_F_TIMEOUT(ports, holes, TIMEOUT)
 {
 	unsigned int port, base = 0xa000 - IOPORT_LINE / 2;
 
-	/* Filled, then perforated */
-	ASSERT_EQ(0, enable(base, 2 * IOPORT_LINE));
+	step(_metadata, base, 2 * IOPORT_LINE, true);
 	for (port = base; port < base + 2 * IOPORT_LINE; port += 2)
-		ASSERT_EQ(0, disable(port, 1));
-	EXPECT_STREQ("", ports_at_edges());
+		change(_metadata, port, 1, false);
+	EXPECT_STREQ("", wrong_ports(false));
 
 	/* The others instead */
 	for (port = base; port < base + 2 * IOPORT_LINE; port++)
-		ASSERT_EQ(0, change(port, 1, !(port % 2)));
-	EXPECT_STREQ("", ports_at_edges());
+		change(_metadata, port, 1, port % 2 == 0);
+	EXPECT_STREQ("", wrong_ports(false));
 
-	/* Filled again, which enables some that are enabled already */
-	ASSERT_EQ(0, enable(base + 5, IOPORT_LINE));
-	EXPECT_STREQ("", ports_at_edges());
-	ASSERT_EQ(0, enable(base, 2 * IOPORT_LINE));
-	EXPECT_STREQ("", ports_at_edges());
-
+	/* Filled, where every other port is enabled already */
+	step(_metadata, base + 5, IOPORT_LINE, true);
+	step(_metadata, base, 2 * IOPORT_LINE, true);
 	/* A hole of a line, of which one edge is that of a line */
-	ASSERT_EQ(0, disable(base + IOPORT_LINE / 2, IOPORT_LINE));
-	EXPECT_STREQ("", ports_at_edges());
+	step(_metadata, base + IOPORT_LINE / 2, IOPORT_LINE, false);
 }
 
-/* A port in one line after the other, each time further up */
-TEST_F(ports, grow_upwards)
+/* A port in one line after the other, further up each time, and back */
+TEST_F_TIMEOUT(ports, upwards, TIMEOUT)
 {
-	unsigned int line;
+	unsigned int line, port;
 
 	for (line = 0; line < IOPORT_NR / IOPORT_LINE; line++) {
-		ASSERT_EQ(0, enable(line * IOPORT_LINE + (line * 37) % IOPORT_LINE, 1));
-		if (line % 32 == 31 || line < 2)
-			EXPECT_STREQ("", ports_at_edges());
+		port = line * IOPORT_LINE + (line * 37) % IOPORT_LINE;
+		change(_metadata, port, 1, true);
+		if (line % 32 < 2)
+			EXPECT_STREQ("", wrong_ports(false));
+	}
+	/* The lowest ones go, and those above have to stay where they are */
+	for (line = 0; line < IOPORT_NR / IOPORT_LINE; line++) {
+		change(_metadata, 0, (line + 1) * IOPORT_LINE, false);
+		if (line % 32 < 2)
+			EXPECT_STREQ("", wrong_ports(false));
 	}
 }
 
-/* Each time below all others, so that these have to make room */
-TEST_F(ports, grow_downwards)
+/* Each time below all others, so that these have to make room, and back */
+TEST_F_TIMEOUT(ports, downwards, TIMEOUT)
 {
-	unsigned int line = IOPORT_NR / IOPORT_LINE;
+	unsigned int line, port;
 
-	while (line--) {
-		ASSERT_EQ(0, enable(line * IOPORT_LINE + (line * 91) % IOPORT_LINE, 3));
-		if (line % 32 == 0 || line > 125)
-			EXPECT_STREQ("", ports_at_edges());
+	for (line = IOPORT_NR / IOPORT_LINE; line--; ) {
+		port = line * IOPORT_LINE + (line * 91) % IOPORT_LINE;
+		change(_metadata, port, 3, true);
+		if (line % 32 < 2)
+			EXPECT_STREQ("", wrong_ports(false));
+	}
+	/* The highest port goes each time, and leaves the next lower one */
+	for (port = IOPORT_NR; port--; ) {
+		if (!ioport_allows(&model, port, 1))
+			continue;
+		change(_metadata, port, 1, false);
+		if (port / IOPORT_LINE % 32 < 2)
+			EXPECT_STREQ("", wrong_ports(false));
 	}
 }
 
-/* The highest port goes each time, and leaves the next lower one */
-TEST_F(ports, shrink_from_top)
+/* Of all sizes, with edges near those of longs and lines */
+TEST_F_TIMEOUT(ports, random_calls, TIMEOUT)
 {
-	unsigned int size;
+	unsigned int i, from, num;
 
-	for (size = 1; size <= IOPORT_NR; size *= 2)
-		ASSERT_EQ(0, enable(size - 1, 1));
-	EXPECT_STREQ("", ports_at_edges());
+	/* Always the same ones */
+	srandom(1);
 
-	for (size = IOPORT_NR; size; size /= 2) {
-		ASSERT_EQ(0, disable(size - 1, 1));
-		EXPECT_STREQ("", ports_at_edges());
-	}
-}
-
-/* The lowest one goes, and those above have to stay where they are */
-TEST_F(ports, shrink_from_bottom)
-{
-	unsigned int size;
-
-	for (size = 1; size <= IOPORT_NR; size *= 2)
-		ASSERT_EQ(0, enable(size - 1, 2 - size / IOPORT_NR));
-
-	for (size = 1; size <= IOPORT_NR; size *= 2) {
-		ASSERT_EQ(0, disable(0, size == IOPORT_NR ? size : size + 1));
-		EXPECT_STREQ("", ports_at_edges());
-	}
-}
-
-/* Lines come in between others, are joined and taken apart */
-TEST_F(ports, lines_in_between)
-{
-	static const struct {
-		unsigned int	from;
-		unsigned int	num;
-		bool		turn_on;
-	} calls[] = {
-		{ 20 * IOPORT_LINE + 3, 5, true },
-		{ 60 * IOPORT_LINE + 500, 5, true },
-		{ 40 * IOPORT_LINE, IOPORT_LINE, true },
-		/* Partly there already, from the middle of a line to that of another */
-		{ 38 * IOPORT_LINE + 100, 5 * IOPORT_LINE, true },
-		{ 10 * IOPORT_LINE, 55 * IOPORT_LINE + 1, true },
-		/* Exactly a line, one less and one more */
-		{ 30 * IOPORT_LINE, IOPORT_LINE, false },
-		{ 32 * IOPORT_LINE, IOPORT_LINE - 1, false },
-		{ 34 * IOPORT_LINE, IOPORT_LINE + 1, false },
-		{ 36 * IOPORT_LINE - 1, IOPORT_LINE + 1, false },
-		/* The same again changes nothing */
-		{ 36 * IOPORT_LINE - 1, IOPORT_LINE + 1, false },
-		{ 30 * IOPORT_LINE, IOPORT_LINE, false },
-		{ 30 * IOPORT_LINE + 17, 1, true },
-		{ 30 * IOPORT_LINE + 17, 1, true },
-		/* The lowest and the highest ones */
-		{ 0, 12 * IOPORT_LINE + 9, false },
-		{ 50 * IOPORT_LINE + 9, IOPORT_NR - 50 * IOPORT_LINE - 9, false },
-		{ 127 * IOPORT_LINE + 511, 1, true },
-		{ 0, 1, true },
-		/* What is left is at both ends */
-		{ 1, IOPORT_NR - 2, false },
-		{ 0, 1, false },
-	};
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(calls); i++) {
-		ASSERT_EQ(0, change(calls[i].from, calls[i].num, calls[i].turn_on));
-		EXPECT_STREQ("", ports_at_edges()) {
-			TH_LOG("call %u", i);
-		}
-	}
-}
-
-/* Always the same calls, of all sizes, with edges near those of longs and lines */
-TEST_F(ports, many_calls)
-{
-	unsigned int i, from, num, log;
-	uint32_t state = 1;
-
-#define RANDOM(n)							\
-({									\
-	state = state * 1664525 + 1013904223;				\
-	(state >> 8) % (n);						\
-})
-
-	for (i = 0; i < 2000; i++) {
-		log = RANDOM(17);
-		num = 1 + RANDOM(1U << log);
-		from = RANDOM(IOPORT_NR - num + 1);
+	for (i = 0; i < 1000; i++) {
+		num = 1 + random() % (1 << random() % 17);
+		from = random() % (IOPORT_NR - num + 1);
 		/* To the next multiple of 8 to 512, or to the one before it */
-		if (RANDOM(2)) {
-			from &= -(8U << RANDOM(7));
-			from -= from && RANDOM(2);
+		if (random() % 2) {
+			from &= -(8U << random() % 7);
+			from -= from && random() % 2;
 		}
-		ASSERT_EQ(0, change(from, num, RANDOM(2)));
-		if (i % 200 == 199) {
-			EXPECT_STREQ("", ports_at_edges()) {
-				TH_LOG("call %u", i);
+		shared = random() % 8 == 0;
+		change(_metadata, from, num, random() % 2);
+		if (i % 100 == 99) {
+			EXPECT_STREQ("", wrong_ports(false)) {
+				TH_LOG("after call %u", i);
 			}
 		}
 	}
-
-#undef RANDOM
-
-	EXPECT_STREQ("", all_ports());
+	EXPECT_STREQ("", wrong_ports(true));
 }
 
-int main(int argc, char **argv)
+/*
+ * Sequences of calls, alone and while another task has the bitmap, too
+ */
+FIXTURE(sequence) {
+};
+
+FIXTURE_VARIANT(sequence) {
+	bool	shared;
+};
+
+FIXTURE_VARIANT_ADD(sequence, own_bitmap)	{ .shared = false };
+FIXTURE_VARIANT_ADD(sequence, shared_bitmap)	{ .shared = true };
+
+FIXTURE_SETUP(sequence)
 {
-	return ioport_harness_run(argc, argv);
+	begin_with_ports(_metadata);
+	shared = variant->shared;
 }
+
+FIXTURE_TEARDOWN(sequence)
+{
+}
+
+/* Two ports side by side, with the edge of a byte, a long or a line between */
+TEST_F_TIMEOUT(sequence, pairs, TIMEOUT)
+{
+	static const unsigned int upper[] = {
+		1, 32, 64, 512, 0x400, IOPORT_NR - 1,
+	};
+	unsigned int i, port;
+
+	for (i = 0; i < ARRAY_SIZE(upper); i++) {
+		port = upper[i];
+		step(_metadata, port, 1, true);
+		step(_metadata, port - 1, 1, true);
+		step(_metadata, port, 1, false);
+		step(_metadata, port, 1, true);
+		step(_metadata, port - 1, 1, false);
+		step(_metadata, port, 1, false);
+
+		/* All others, only those below, only those above */
+		step(_metadata, 0, IOPORT_NR, true);
+		step(_metadata, port, 1, false);
+		step(_metadata, port - 1, 1, false);
+		step(_metadata, port, 1, true);
+		step(_metadata, port, IOPORT_NR - port, false);
+		step(_metadata, port, IOPORT_NR - port, true);
+		step(_metadata, 0, port, false);
+		step(_metadata, 0, IOPORT_NR, false);
+	}
+}
+
+static const struct call {
+	unsigned int	from;
+	unsigned int	num;
+	bool		turn_on;
+} calls[] = {
+	/* The highest port goes, although one below it was changed before */
+	{ 0x2000, 1, true },
+	{ 0x8000, 1, true },
+	{ 0x2001, 2, true },
+	{ 0x8000, 1, false },
+	/* Some of the same long are left, and the highest of these goes */
+	{ 0x2002, 1, false },
+	{ 0x2000, 2, false },
+	/* Lines come in between others, are joined and taken apart */
+	{ 20 * IOPORT_LINE + 3, 5, true },
+	{ 60 * IOPORT_LINE + 500, 5, true },
+	{ 40 * IOPORT_LINE, IOPORT_LINE, true },
+	/* Partly there already, from the middle of a line to that of another */
+	{ 38 * IOPORT_LINE + 100, 5 * IOPORT_LINE, true },
+	{ 10 * IOPORT_LINE, 55 * IOPORT_LINE + 1, true },
+	/* Exactly a line, one less and one more */
+	{ 30 * IOPORT_LINE, IOPORT_LINE, false },
+	{ 32 * IOPORT_LINE, IOPORT_LINE - 1, false },
+	{ 34 * IOPORT_LINE, IOPORT_LINE + 1, false },
+	{ 36 * IOPORT_LINE - 1, IOPORT_LINE + 1, false },
+	/* The same again changes nothing */
+	{ 36 * IOPORT_LINE - 1, IOPORT_LINE + 1, false },
+	{ 30 * IOPORT_LINE, IOPORT_LINE, false },
+	{ 30 * IOPORT_LINE + 17, 1, true },
+	{ 30 * IOPORT_LINE + 17, 1, true },
+	/* The lowest and the highest ones */
+	{ 0, 12 * IOPORT_LINE + 9, false },
+	{ 50 * IOPORT_LINE + 9, IOPORT_NR - 50 * IOPORT_LINE - 9, false },
+	{ IOPORT_NR - 1, 1, true },
+	{ 0, 1, true },
+	/* What is left is at both ends */
+	{ 1, IOPORT_NR - 2, false },
+	{ 0, 1, false },
+	{ IOPORT_NR - 1, 1, false },
+	/* The largest ranges */
+	{ 0, IOPORT_NR - 1, true },
+	{ 0, IOPORT_NR - 1, false },
+	{ 1, IOPORT_NR - 1, true },
+	{ 1, IOPORT_NR - 1, false },
+	{ IOPORT_POST, IOPORT_NR - IOPORT_POST, true },
+	{ IOPORT_POST, IOPORT_NR - IOPORT_POST, false },
+	{ IOPORT_NR - 2, 2, true },
+	{ IOPORT_NR - 2, 2, false },
+};
+
+TEST_F_TIMEOUT(sequence, chosen_calls, TIMEOUT)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(calls); i++)
+		step(_metadata, calls[i].from, calls[i].num, calls[i].turn_on);
+}
+
+TEST_HARNESS_MAIN

@@ -3,81 +3,45 @@
  * What I/O port permissions cost at a context switch.
  *
  * Two SCHED_FIFO tasks on one CPU hand it to each other with sched_yield().
- * The TSC is read around the call in one of them, so that one figure is the
- * price of two switches.  Which ports each task may use is what differs
- * between the cases: none, one bitmap shared through fork(), two bitmaps with
- * low or high port numbers, ports in some or all lines of the bitmap, what
- * real programs enable, all ports.  A second group of cases times ioperm()
- * itself, and getppid() with and without a bitmap, since every return to user
- * mode looks at it.
+ * The TSC is read around the call in one of them, the measuring task, so a
+ * figure is the price of two switches. The cases differ in the ports that the
+ * two tasks may use. Other cases time ioperm() itself, and getppid() with and
+ * without a bitmap, as each return to user mode may have to look at that.
  *
- * It measures and reports.  No figure makes it fail: that depends on the
- * machine, and comparing is up to the caller.  A case fails when its figures
- * would mean something else than its name says:
+ * It measures and reports. No figure makes it fail: that depends on the
+ * machine. A case fails when its figures would not mean what its name says:
  *
- *  - the two tasks did not alternate: a call that let the peer run not at all
- *    or more than once, or fewer switches counted by the kernel than calls
- *  - a task has a port that it should not have, or lacks one that it should
- *  - a task died, hung, was on another CPU, or a system call failed
+ *  - The tasks did not alternate: a call let the peer run not at all or more
+ *    than once, or the kernel counted fewer switches than calls.
+ *  - A task has a port that it should not have, or lacks one.
+ *  - A task died, hung or ran on another CPU, or a system call failed.
  *
- * Whatever is missing to run a case (privilege, kernel support, a CPU) makes
- * it a skip that says so.  The program exits with KSFT_SKIP when there was
- * nothing but skips.
+ * What is missing to run a case makes it a skip that says why. If all cases
+ * are skipped, the exit status is KSFT_SKIP.
  *
- * Port 0x80, the POST code port, is the only one that is ever accessed.  All
- * others are merely enabled: nobody knows what is behind them on bare metal.
- * What was enabled is read back through ptrace(), which shows the bitmap of a
- * task without any access.  That covers ioperm(); iopl() leaves no trace
- * there, so that only port 0x80 is tried for it.
+ * Port 0x80 is the only one that is accessed. All others are merely enabled,
+ * and looked at in the regset. iopl() does not show there, so that only port
+ * 0x80 tells whether it worked.
  */
 #define _GNU_SOURCE
-#include <cpuid.h>
-#include <elf.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <getopt.h>
-#include <sched.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <linux/capability.h>
-#include <sys/io.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/utsname.h>
-#include <sys/wait.h>
 
-#include "helpers.h"
+#include "ioport_helper.h"
 
-#ifndef NT_386_IOPERM
-#define NT_386_IOPERM	0x201
-#endif
-
-#define NR_PORTS	65536
-#define BITMAP_BYTES	(NR_PORTS / 8)
-#define LINE_PORTS	(64 * 8)
-#define POST_PORT	0x80
-
-#define MAX_CPUS	8192
 #define MAX_ROUNDS	1000000
 #define CHECK_ROUNDS	8
 
 /**
  * struct range - ports in a row, perhaps one row after the other
  * @from:	the first port
- * @num:	how many there are, 0 for the end of a list
- * @stride:	how far it is to the next such row, NR_PORTS if there is none
+ * @num:	how many ports a row has, 0 for the end of a list
+ * @stride:	from the start of a row to that of the next, IOPORT_NR if there
+ *		is only one row
  */
 struct range {
 	unsigned int from;
@@ -87,25 +51,24 @@ struct range {
 
 /**
  * struct ports - the ports that a task may use
- * @range:	the ports; the last element ends the list
- * @iopl:	they come from iopl(3), not from ioperm()
+ * @range:	given to ioperm(), sorted; the last element ends the list
+ * @iopl:	all ports, by iopl(3)
  */
 struct ports {
 	struct range range[3];
 	bool iopl;
 };
 
-#define ONCE(from, num)	{ from, num, NR_PORTS }
+#define ROW(from, num)	{ from, num, IOPORT_NR }
 
 #define NONE		{}
-#define ONE(p)		{ .range = { ONCE(p, 1) } }
-#define TWO(p, q)	{ .range = { ONCE(p, 1), ONCE(q, 1) } }
-#define RANGE(p, n)	{ .range = { ONCE(p, n) } }
+#define ONE(p)		{ .range = { ROW(p, 1) } }
+#define RANGE(p, n)	{ .range = { ROW(p, n) } }
 #define RANGES(p, n, q, m) \
-			{ .range = { ONCE(p, n), ONCE(q, m) } }
-#define LINES(p, every)	{ .range = { { p, 1, (every) * LINE_PORTS } } }
-#define ALL		RANGE(0, NR_PORTS)
-#define IOPL		{ .range = { ONCE(0, NR_PORTS) }, .iopl = true }
+			{ .range = { ROW(p, n), ROW(q, m) } }
+#define LINES(p, every)	{ .range = { { p, 1, (every) * IOPORT_LINE } } }
+#define ALL		RANGE(0, IOPORT_NR)
+#define IOPL		{ .iopl = true }
 
 enum case_kind {
 	SWITCH_SHARED,
@@ -118,11 +81,11 @@ enum case_kind {
  * struct latency_case - one thing to measure
  * @name:	how it is reported; tools rely on it
  * @kind:	what is measured
- * @a:		switch: ports of the measuring task; call: ports before it
- * @b:		SWITCH_PAIR: ports of its peer; call: ports after it
- * @from:	CALL_IOPERM: the first port that the call is about
- * @num:	CALL_IOPERM: how many these are
- * @turn_on:	CALL_IOPERM: enable or drop it
+ * @a:		ports of the measuring task, before the call if that is measured
+ * @b:		SWITCH_PAIR: ports of its peer
+ * @from:	CALL_IOPERM: the first port of the call
+ * @num:	CALL_IOPERM: how many ports
+ * @turn_on:	CALL_IOPERM: enable or disable them
  */
 struct latency_case {
 	const char *name;
@@ -135,45 +98,42 @@ struct latency_case {
 };
 
 #define SHARED(_name, _ports) \
-	{ .name = _name, .kind = SWITCH_SHARED, .a = _ports }
+	{ .name = _name, .kind = SWITCH_SHARED, .a = _ports, .b = _ports }
 #define PAIR(_name, _a, _b) \
 	{ .name = _name, .kind = SWITCH_PAIR, .a = _a, .b = _b }
 #define SWEEP(_a, _b) \
 	{ .name = "sweep-" #_a, .kind = SWITCH_PAIR, .a = ONE(_a), .b = ONE(_b) }
 #define GETPPID(_name, _ports) \
 	{ .name = _name, .kind = CALL_GETPPID, .a = _ports }
-#define ENABLE(_name, _from, _num, _before, _after) \
-	{ .name = _name, .kind = CALL_IOPERM, .a = _before, .b = _after, \
-	  .from = _from, .num = _num, .turn_on = 1 }
-#define DROP(_name, _port, _before, _after) \
-	{ .name = _name, .kind = CALL_IOPERM, .a = _before, .b = _after, \
-	  .from = _port, .num = 1, .turn_on = 0 }
+#define IOPERM(_name, _before, _from, _num, _turn_on) \
+	{ .name = _name, .kind = CALL_IOPERM, .a = _before, \
+	  .from = _from, .num = _num, .turn_on = _turn_on }
 
 static const struct latency_case cases[] = {
-	/* The rows of 2004: at most one bitmap, inherited by the peer. */
+	/* The rows of 2004: at most one bitmap, inherited by the peer */
 	SHARED("none", NONE),
 	SHARED("shared-0x80", ONE(0x80)),
 	SHARED("shared-65535", ONE(65535)),
 
-	/* Each task has called ioperm() itself, so there are two bitmaps. */
+	/* Each task has called ioperm() itself, so there are two bitmaps */
 	PAIR("pair-0x80-none", ONE(0x80), NONE),
 	PAIR("pair-0x80-0x81", ONE(0x80), ONE(0x81)),
 	PAIR("pair-1024-1025", ONE(1024), ONE(1025)),
 	PAIR("pair-0x80-65535", ONE(0x80), ONE(65535)),
 	PAIR("pair-65534-65535", ONE(65534), ONE(65535)),
 	PAIR("pair-every-line", LINES(0, 1), LINES(1, 1)),
-	PAIR("pair-interleaved", LINES(0, 2), LINES(LINE_PORTS, 2)),
-	PAIR("pair-eight-lines", LINES(0, 16), LINES(8 * LINE_PORTS, 16)),
+	PAIR("pair-interleaved", LINES(0, 2), LINES(IOPORT_LINE, 2)),
+	PAIR("pair-eight-lines", LINES(0, 16), LINES(8 * IOPORT_LINE, 16)),
 	PAIR("pair-parallel-ports", RANGES(0x378, 3, 0xd800, 8),
 	     RANGES(0x378, 3, 0xdc00, 8)),
 	PAIR("pair-pciutils", RANGES(0xcf8, 8, 0xc000, 0xfff),
 	     RANGES(0xcf8, 8, 0xc000, 0xfff)),
 	PAIR("pair-all", ALL, ALL),
-	PAIR("pair-all-but-one", RANGE(1, NR_PORTS - 1),
-	     RANGES(0, 1, 2, NR_PORTS - 2)),
+	PAIR("pair-all-but-one", RANGE(1, IOPORT_NR - 1),
+	     RANGES(0, 1, 2, IOPORT_NR - 2)),
 	PAIR("pair-iopl", IOPL, IOPL),
 
-	/* Over the port numbers, on both sides of byte, long and line edges. */
+	/* Over the port numbers, on both sides of byte, long and line edges */
 	SWEEP(0, 1),
 	SWEEP(31, 30),
 	SWEEP(63, 62),
@@ -197,33 +157,24 @@ static const struct latency_case cases[] = {
 
 	GETPPID("call-getppid-none", NONE),
 	GETPPID("call-getppid-0x80", ONE(0x80)),
-	ENABLE("call-ioperm-first", 0x80, 1, NONE, ONE(0x80)),
-	ENABLE("call-ioperm-low-1k", 0, 0x400, NONE, RANGE(0, 0x400)),
-	ENABLE("call-ioperm-all", 0, NR_PORTS, NONE, ALL),
-	DROP("call-ioperm-last-drop", 0x80, ONE(0x80), NONE),
-	ENABLE("call-ioperm-second-near", 0x81, 1, ONE(0x80), TWO(0x80, 0x81)),
-	ENABLE("call-ioperm-second-far", 0xffff, 1, ONE(0x80), TWO(0x80, 0xffff)),
-	DROP("call-ioperm-drop-near", 0x81, TWO(0x80, 0x81), ONE(0x80)),
-	DROP("call-ioperm-drop-far", 0xffff, TWO(0x80, 0xffff), ONE(0x80)),
+	IOPERM("call-ioperm-first", NONE, 0x80, 1, 1),
+	IOPERM("call-ioperm-low-1k", NONE, 0, 0x400, 1),
+	IOPERM("call-ioperm-all", NONE, 0, IOPORT_NR, 1),
+	IOPERM("call-ioperm-last-drop", ONE(0x80), 0x80, 1, 0),
+	IOPERM("call-ioperm-second-near", ONE(0x80), 0x81, 1, 1),
+	IOPERM("call-ioperm-second-far", ONE(0x80), 0xffff, 1, 1),
+	IOPERM("call-ioperm-drop-near", RANGES(0x80, 1, 0x81, 1), 0x81, 1, 0),
+	IOPERM("call-ioperm-drop-far", RANGES(0x80, 1, 0xffff, 1), 0xffff, 1, 0),
 };
 
-enum verdict {
-	RUNNING,
-	OK,
-	SKIP,
-	FAIL,
-};
+/* The worse comes later. */
+enum verdict { OK, SKIP, FAIL };
 
-static const char * const verdict_names[] = {
-	[OK]	= "ok",
-	[SKIP]	= "skip",
-	[FAIL]	= "fail",
-};
+static const char * const verdict_names[] = { "ok", "skip", "fail" };
 
 struct result {
 	enum verdict verdict;
-	char reason[400];
-	unsigned long rounds;
+	char reason[200];
 	unsigned long long min, p50, p99, max;
 };
 
@@ -236,330 +187,154 @@ enum phase {
 /**
  * struct shared - what the tasks of a case and the main program share
  * @turns:	how often the peer was handed the CPU
- * @phase:	what the peer does with it
- * @peer:	its pid, for when the measuring task cannot wait for it
- * @hung:	a watchdog ended the peer
- * @unread:	why the bitmap could not be read back, 0 if it could
- * @verdict:	of the case, the worst of what both tasks say
- * @reason:	for @verdict
+ * @phase:	what the peer does with it, an enum phase
+ * @hung:	a task was ended by its alarm
+ * @results:	of all cases
+ * @sample:	the TSC ticks of each round
  */
 struct shared {
 	unsigned int turns;
-	enum phase phase;
-	pid_t peer;
+	unsigned int phase;
 	bool hung;
-	int unread;
-	enum verdict verdict;
-	char reason[400];
+	struct result results[ARRAY_SIZE(cases)];
+	unsigned long long sample[];
 };
 
-static struct result results[ARRAY_SIZE(cases)];
-static bool selected[ARRAY_SIZE(cases)];
 static struct shared *sh;
 
-/* One TSC difference per round, shared as well. */
-static unsigned long long *sample;
+/* Of the case that runs */
+static struct result *result;
 
+/* What the calling task may use */
+static struct ioport_map ports;
+static bool has_post_port;
+
+static bool selected[ARRAY_SIZE(cases)];
 static unsigned long switch_rounds = 2000;
 static unsigned long call_rounds = 1000;
 static unsigned long warmup = 1000;
 static const char *json_path;
 static int cpu = -1;
 
-/* Set once nothing further can be measured: the reason to skip the rest. */
-static char skip_rest[100];
+/* Why ports cannot be enabled, or why nothing can be measured */
+static const char *no_ports;
+static const char *skip_all;
 
 static bool is_switch(const struct latency_case *c)
 {
 	return c->kind == SWITCH_SHARED || c->kind == SWITCH_PAIR;
 }
 
-static const struct ports *second_ports(const struct latency_case *c)
+static unsigned long rounds_of(const struct latency_case *c)
 {
-	bool same = c->kind == SWITCH_SHARED || c->kind == CALL_GETPPID;
-
-	return same ? &c->a : &c->b;
-}
-
-/* The bitmap as the kernel keeps it: a set bit denies the port. */
-static void fill_bitmap(const struct ports *p, unsigned char *map)
-{
-	const struct range *r;
-	unsigned int i, port;
-
-	memset(map, 0xff, BITMAP_BYTES);
-
-	for (r = p->range; r->num; r++) {
-		for (i = r->from; i < NR_PORTS; i += r->stride) {
-			for (port = i; port < i + r->num; port++)
-				map[port / 8] &= ~(1 << port % 8);
-		}
-	}
-}
-
-static bool has_port(const struct ports *p, unsigned int port)
-{
-	unsigned char map[BITMAP_BYTES];
-
-	fill_bitmap(p, map);
-
-	return !(map[port / 8] & (1 << port % 8));
-}
-
-static int highest_port(const struct ports *p)
-{
-	unsigned char map[BITMAP_BYTES];
-	int port;
-
-	fill_bitmap(p, map);
-	for (port = NR_PORTS - 1; port >= 0; port--) {
-		if (!(map[port / 8] & (1 << port % 8)))
-			break;
-	}
-
-	return port;
+	return is_switch(c) ? switch_rounds : call_rounds;
 }
 
 /*
- * Called by either task of a case.  One fault often brings others with it, in
- * both tasks: keep each that is new, and the worst verdict.
+ * Called by any task of a case. The result has the first of the worst; all
+ * failures are printed.
  */
 static __printf(2, 3) void report(enum verdict verdict, const char *fmt, ...)
 {
-	size_t len = strlen(sh->reason);
-	char text[200];
+	char text[sizeof(result->reason)];
 	va_list args;
 
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 
-	if (verdict > sh->verdict)
-		sh->verdict = verdict;
-	if (!strstr(sh->reason, text))
-		snprintf(sh->reason + len, sizeof(sh->reason) - len, "%s%s",
-			 len ? "; " : "", text);
-}
-
-static bool has_rawio(void)
-{
-	struct __user_cap_header_struct head = {
-		.version = _LINUX_CAPABILITY_VERSION_3,
-	};
-	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
-
-	if (syscall(SYS_capget, &head, data))
-		return false;
-
-	return data[0].effective & (1U << CAP_SYS_RAWIO);
-}
-
-static const char *why_eperm(void)
-{
-	char line[128] = "";
-	FILE *file;
-
-	if (!has_rawio())
-		return "no CAP_SYS_RAWIO";
-
-	file = fopen("/sys/kernel/security/lockdown", "r");
-	if (file) {
-		if (!fgets(line, sizeof(line), file))
-			line[0] = '\0';
-		fclose(file);
+	if (verdict == FAIL)
+		ksft_print_msg("%s\n", text);
+	if (verdict > result->verdict) {
+		result->verdict = verdict;
+		memcpy(result->reason, text, sizeof(text));
 	}
-
-	if (strstr(line, "[integrity]") || strstr(line, "[confidentiality]"))
-		return "kernel lockdown";
-	if (strstr(line, "[none]"))
-		return "CAP_SYS_RAWIO held, no lockdown: user namespace, seccomp, LSM?";
-
-	return "CAP_SYS_RAWIO held: lockdown, user namespace, seccomp, LSM?";
 }
 
-/*
- * The kernel takes or refuses all ports alike, so only a refusal of the very
- * first request says that the case cannot run.  Any later one is a failure.
- */
-static void report_refusal(const char *call, bool first)
-{
-	if (first && errno == EPERM)
-		report(SKIP, "%s refused: %s", call, why_eperm());
-	else if (first && errno == ENOSYS)
-		report(SKIP, "no %s: kernel without X86_IOPL_IOPERM", call);
-	else
-		report(FAIL, "%s: %s", call, strerror(errno));
-}
-
-static bool set_ports(const struct ports *p, bool first)
+/* Enable the ports of a task that has none */
+static void set_ports(const struct ports *p)
 {
 	const struct range *r;
-	unsigned int i;
+	unsigned int from;
 
-	if (p->iopl) {
-		if (!iopl(3))
-			return true;
-		report_refusal("iopl()", first);
-		return false;
-	}
+	if (p->iopl && iopl(3))
+		report(FAIL, "iopl(3): %s", strerror(errno));
 
+	ioport_clear_all(&ports);
 	for (r = p->range; r->num; r++) {
-		for (i = r->from; i < NR_PORTS; i += r->stride) {
-			if (ioperm(i, r->num, 1)) {
-				report_refusal("ioperm()", first);
-				return false;
+		for (from = r->from; from < IOPORT_NR; from += r->stride) {
+			if (ioperm(from, r->num, 1)) {
+				report(FAIL, "ioperm(%#x, %u, 1): %s", from,
+				       r->num, strerror(errno));
+				return;
 			}
-			first = false;
+			ioport_set(&ports, from, r->num, true);
 		}
 	}
-
-	return true;
+	has_post_port = p->iopl || ioport_allows(&ports, IOPORT_POST, 1);
 }
 
-static sigjmp_buf refused;
-
-static void sigsegv(int sig __always_unused, siginfo_t *si __always_unused,
-		    void *ctx __always_unused)
+static bool post_port_is_wrong(void)
 {
-	siglongjmp(refused, 1);
+	return ioport_inb(IOPORT_POST) != has_post_port;
 }
 
-static bool try_post_port(void)
+static void report_post_port(const char *who, bool wrong)
 {
-	sethandler(SIGSEGV, sigsegv, SA_RESETHAND);
-	if (sigsetjmp(refused, 1))
-		return false;
-
-	asm volatile ("outb %%al, %%dx"
-		      : : "d" ((unsigned short)POST_PORT), "a" (0));
-	clearhandler(SIGSEGV);
-
-	return true;
+	if (wrong)
+		report(FAIL, "%s: access to port 0x80 was %s", who,
+		       has_post_port ? "denied" : "permitted");
 }
 
-static void check_post_port(const char *who, bool expected)
+/* Does the calling task have the ports, and the CPU, that it should have? */
+static void check_task(const char *who)
 {
-	if (try_post_port() != expected)
-		report(FAIL, "%s %s port 0x80", who,
-		       expected ? "cannot access its" : "can access foreign");
-}
+	static struct ioport_map found;
+	unsigned int port;
+	int ret;
 
-/* Children go with their parent, whatever ends it. */
-static pid_t fork_bound(void)
-{
-	pid_t parent = getpid();
-	pid_t pid;
+	if (sched_getcpu() != cpu)
+		report(FAIL, "%s did not stay on CPU %d", who, cpu);
 
-	pid = fork();
-	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent)
-			_exit(KSFT_FAIL);
-	}
+	report_post_port(who, post_port_is_wrong());
 
-	return pid;
-}
-
-/*
- * Only another task can read the regset.  A child shares the bitmap of the
- * caller until one of them changes it, so a stopped child shows what the
- * caller has.
- */
-static void check_bitmap(const char *who, const struct ports *p)
-{
-	static unsigned char expected[BITMAP_BYTES], found[BITMAP_BYTES];
-	struct iovec iov = { .iov_base = found, .iov_len = sizeof(found) };
-	int err = 0, status, i;
-	pid_t pid;
-
-	pid = fork_bound();
-	if (pid < 0) {
-		sh->unread = errno;
-		return;
-	}
-	if (!pid) {
-		if (ptrace(PTRACE_TRACEME, 0, 0, 0))
-			_exit(errno);
-		raise(SIGSTOP);
-		_exit(0);
-	}
-
-	if (waitpid(pid, &status, 0) != pid) {
-		report(FAIL, "waitpid: %s", strerror(errno));
-		return;
-	}
-	if (WIFEXITED(status)) {
-		sh->unread = WEXITSTATUS(status);
+	/* -ENXIO: there is no bitmap */
+	ret = ioport_view_self(&found);
+	if (ret && ret != -ENXIO) {
+		/* A kernel without ioperm() has no such regset. */
+		if (!no_ports)
+			report(SKIP, "cannot read the bitmap: %s",
+			       strerror(-ret));
 		return;
 	}
 
-	memset(found, 0xff, sizeof(found));
-	if (ptrace(PTRACE_GETREGSET, pid, NT_386_IOPERM, &iov))
-		err = errno;
-	kill(pid, SIGKILL);
-	waitpid(pid, &status, 0);
-
-	/* ENXIO: the task has no bitmap, which is how iopl() looks here, too */
-	if (err && err != ENXIO) {
-		sh->unread = err;
-		return;
-	}
-
-	if (p->iopl)
-		memset(expected, 0xff, sizeof(expected));
-	else
-		fill_bitmap(p, expected);
-
-	for (i = 0; i < BITMAP_BYTES; i++) {
-		if (expected[i] == found[i])
-			continue;
-		report(FAIL, "%s: ports %d to %d are 0x%02x in the bitmap, expected 0x%02x",
-		       who, i * 8, i * 8 + 7, found[i], expected[i]);
-		return;
-	}
+	port = ioport_differs(&found, &ports);
+	if (port < IOPORT_NR)
+		report(FAIL, "%s: port %#x is %s in the bitmap", who, port,
+		       ioport_allows(&found, port, 1) ? "enabled" : "disabled");
 }
 
-static void check_ports(const char *who, const struct ports *p)
-{
-	check_post_port(who, has_port(p, POST_PORT));
-	check_bitmap(who, p);
-}
-
-static void check_cpu(const char *who)
-{
-	int now = sched_getcpu();
-
-	if (now != cpu)
-		report(FAIL, "%s ran on CPU %d instead of %d", who, now, cpu);
-}
-
-/*
- * Far more than a case takes, even on a slow emulator.  With the default
- * rounds, one case that hangs stays below the 45 seconds of the test runner.
- */
+/* Far more than a case takes, even on a slow emulator */
 static unsigned int watchdog_seconds(void)
 {
-	return 10 + (switch_rounds + call_rounds + warmup) / 500;
+	return 30 + (switch_rounds + call_rounds + warmup) / 500;
 }
 
-static bool pin(void)
+static void wait_for(pid_t pid, const char *who)
 {
-	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
+	int status;
 
-	CPU_ZERO_S(sizeof(mask), mask);
-	CPU_SET_S(cpu, sizeof(mask), mask);
-
-	return !sched_setaffinity(0, sizeof(mask), mask);
-}
-
-/* The lowest priority: what the machine needs to go on comes first. */
-static bool set_fifo(void)
-{
-	struct sched_param param = {
-		.sched_priority = sched_get_priority_min(SCHED_FIFO),
-	};
-
-	return !sched_setscheduler(0, SCHED_FIFO, &param);
+	if (ioport_wait(pid, &status) != pid) {
+		report(FAIL, "waitpid: %s", strerror(errno));
+	} else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) {
+		sh->hung = true;
+		report(FAIL, "%s hung and was ended by its alarm", who);
+	} else if (WIFSIGNALED(status)) {
+		report(FAIL, "%s was killed by signal %d", who,
+		       WTERMSIG(status));
+	} else if (WEXITSTATUS(status)) {
+		report(FAIL, "%s gave up", who);
+	}
 }
 
 static inline unsigned long long read_tsc(void)
@@ -574,239 +349,18 @@ static inline unsigned long long read_tsc(void)
 	return (unsigned long long)high << 32 | low;
 }
 
-/**
- * struct tally - rounds that did not go as they should
- * @lost:	the call did not let the peer run
- * @extra:	the peer ran more than once
- * @stuck:	the TSC did not advance
- * @failed:	the call returned something else than expected
- */
-struct tally {
-	unsigned long lost, extra, stuck, failed;
-};
-
-static void report_tally(const struct tally *t, unsigned long rounds)
-{
-	if (t->lost || t->extra)
-		report(FAIL, "%lu of %lu calls without a turn of the peer, %lu with several",
-		       t->lost, rounds, t->extra);
-	if (t->failed)
-		report(FAIL, "%lu of %lu calls failed", t->failed, rounds);
-	if (t->stuck)
-		report(FAIL, "the TSC did not advance in %lu of %lu calls",
-		       t->stuck, rounds);
-}
-
-static unsigned int peer_turns(void)
-{
-	return __atomic_load_n(&sh->turns, __ATOMIC_RELAXED);
-}
-
-static void set_phase(enum phase phase)
-{
-	__atomic_store_n(&sh->phase, phase, __ATOMIC_RELAXED);
-}
-
-/*
- * The peer's counter shows that it had its turn, and only one.  The measuring
- * task looks at it outside the timed part.
- */
-static void switch_loop(unsigned long rounds)
-{
-	unsigned long long start, end;
-	struct tally tally = {};
-	unsigned int turns;
-	unsigned long i;
-	int ret;
-
-	for (i = 0; i < rounds; i++) {
-		turns = peer_turns();
-		start = read_tsc();
-		ret = sched_yield();
-		end = read_tsc();
-		turns = peer_turns() - turns;
-		sample[i] = end - start;
-
-		tally.lost += turns == 0;
-		tally.extra += turns > 1;
-		tally.stuck += end <= start;
-		tally.failed += ret != 0;
-	}
-
-	report_tally(&tally, rounds);
-}
-
-/*
- * An access right after the hand-over is what shows a TSS that still has the
- * ports of the other task.  Signals are slow and bring state of their own, so
- * this is kept apart from the measurement.
- */
-static void check_loop(const struct ports *p)
-{
-	bool expected = has_port(p, POST_PORT);
-	struct tally tally = {};
-	unsigned int turns;
-	int i;
-
-	set_phase(PHASE_CHECK);
-	for (i = 0; i < CHECK_ROUNDS; i++) {
-		turns = peer_turns();
-		sched_yield();
-		turns = peer_turns() - turns;
-		check_post_port("measuring task", expected);
-
-		tally.lost += turns == 0;
-		tally.extra += turns > 1;
-	}
-
-	report_tally(&tally, CHECK_ROUNDS);
-}
-
-static void run_peer(const struct latency_case *c, int from_a, int to_a)
-{
-	const struct ports *p = second_ports(c);
-	bool expected = has_port(p, POST_PORT);
-	unsigned int turns = 0;
-	enum phase phase;
-	char byte = 0;
-
-	alarm(watchdog_seconds());
-	mlockall(MCL_CURRENT);
-
-	if (read(from_a, &byte, 1) != 1)
-		_exit(KSFT_FAIL);
-	if (c->kind == SWITCH_PAIR && !set_ports(p, false))
-		_exit(KSFT_FAIL);
-	if (write(to_a, &byte, 1) != 1)
-		_exit(KSFT_FAIL);
-
-	for (;;) {
-		__atomic_store_n(&sh->turns, ++turns, __ATOMIC_RELAXED);
-		phase = __atomic_load_n(&sh->phase, __ATOMIC_RELAXED);
-		if (phase == PHASE_STOP)
-			break;
-		if (phase == PHASE_CHECK)
-			check_post_port("peer", expected);
-		sched_yield();
-	}
-
-	check_cpu("peer");
-	check_ports("peer", p);
-	_exit(KSFT_PASS);
-}
-
-static void report_signal(const char *who, int sig)
-{
-	if (sig == SIGALRM) {
-		sh->hung = true;
-		report(FAIL, "%s hung: ended by its watchdog after %u s", who,
-		       watchdog_seconds());
-	} else {
-		report(FAIL, "%s killed by signal %d (%s)", who, sig,
-		       strsignal(sig));
-	}
-}
-
-static void run_switch(const struct latency_case *c)
-{
-	int to_peer[2], to_us[2], status;
-	struct rusage before, after;
-	long switches;
-	char byte = 0;
-	ssize_t got;
-	pid_t peer;
-
-	if (!set_fifo()) {
-		report(errno == EPERM ? SKIP : FAIL, "SCHED_FIFO: %s%s",
-		       strerror(errno), errno == EPERM ?
-		       " (no CAP_SYS_NICE, RLIMIT_RTPRIO, no RT bandwidth?)" : "");
-		return;
-	}
-
-	if (pipe(to_peer) || pipe(to_us)) {
-		report(FAIL, "pipe: %s", strerror(errno));
-		return;
-	}
-
-	if (c->kind == SWITCH_SHARED && !set_ports(&c->a, true))
-		return;
-
-	peer = fork_bound();
-	if (peer < 0) {
-		report(errno == EAGAIN ? SKIP : FAIL, "fork of the peer: %s",
-		       strerror(errno));
-		return;
-	}
-	if (!peer) {
-		close(to_peer[1]);
-		close(to_us[0]);
-		run_peer(c, to_peer[0], to_us[1]);
-	}
-	sh->peer = peer;
-	close(to_peer[0]);
-	close(to_us[1]);
-
-	/* After the fork, so that nothing is left to be copied on a write. */
-	mlockall(MCL_CURRENT);
-
-	if (c->kind == SWITCH_PAIR && !set_ports(&c->a, true)) {
-		close(to_peer[1]);
-		waitpid(peer, &status, 0);
-		return;
-	}
-
-	/* The peer counts its first turn before it hands back the CPU. */
-	got = write(to_peer[1], &byte, 1);
-	if (got == 1)
-		got = read(to_us[0], &byte, 1);
-
-	if (got == 1) {
-		switch_loop(warmup);
-		getrusage(RUSAGE_SELF, &before);
-		switch_loop(switch_rounds);
-		getrusage(RUSAGE_SELF, &after);
-		check_loop(&c->a);
-
-		/* To the kernel a yield is an involuntary switch. */
-		switches = after.ru_nivcsw - before.ru_nivcsw;
-		if (switches < (long)switch_rounds)
-			report(FAIL, "the kernel counted %ld switches in %lu calls",
-			       switches, switch_rounds);
-	}
-
-	set_phase(PHASE_STOP);
-	if (waitpid(peer, &status, 0) != peer)
-		report(FAIL, "waitpid: %s", strerror(errno));
-	else if (WIFSIGNALED(status))
-		report_signal("peer", WTERMSIG(status));
-	else if (WEXITSTATUS(status))
-		report(FAIL, "peer gave up");
-	else if (got != 1)
-		report(FAIL, "peer did not start");
-
-	check_cpu("measuring task");
-	check_ports("measuring task", &c->a);
-}
-
-static bool undo_call(const struct latency_case *c)
-{
-	if (!ioperm(c->from, c->num, !c->turn_on))
-		return true;
-
-	report(FAIL, "ioperm(%#x, %u, %d): %s", c->from, c->num, !c->turn_on,
-	       strerror(errno));
-
-	return false;
-}
-
-/* Both calls are made through the C library, as programs make them. */
-static inline int timed_call(const struct latency_case *c, pid_t parent,
+/* Calls are made through the C library, as programs make them. */
+static inline int timed_call(const struct latency_case *c,
 			     unsigned long long *ticks)
 {
 	unsigned long long start, end;
 	int ret;
 
-	if (c->kind == CALL_IOPERM) {
+	if (is_switch(c)) {
+		start = read_tsc();
+		ret = sched_yield();
+		end = read_tsc();
+	} else if (c->kind == CALL_IOPERM) {
 		start = read_tsc();
 		ret = ioperm(c->from, c->num, c->turn_on);
 		end = read_tsc();
@@ -814,41 +368,113 @@ static inline int timed_call(const struct latency_case *c, pid_t parent,
 		start = read_tsc();
 		ret = getppid();
 		end = read_tsc();
-		ret = ret == parent ? 0 : -1;
+		ret = ret == ioport_parent ? 0 : -1;
 	}
 	*ticks = end - start;
 
 	return ret;
 }
 
-static bool call_loop(const struct latency_case *c, unsigned long rounds)
+/*
+ * The peer's counter shows that it had its turn, and only one.
+ *
+ * An access right after a switch shows a TSS that still has the ports of the
+ * other task. A fault is slow, so this is a phase of its own.
+ */
+static void run_rounds(const struct latency_case *c, unsigned long rounds,
+		       enum phase phase)
 {
-	bool undo = c->kind == CALL_IOPERM;
-	pid_t parent = getppid();
-	struct tally tally = {};
-	unsigned long i;
+	unsigned long i, lost = 0, extra = 0, stuck = 0, failed = 0;
+	bool wrong = false;
+	unsigned int turns;
+	int ret;
+
+	__atomic_store_n(&sh->phase, phase, __ATOMIC_RELAXED);
+	errno = 0;
 
 	for (i = 0; i < rounds; i++) {
-		tally.failed += timed_call(c, parent, &sample[i]) != 0;
-		tally.stuck += (long long)sample[i] <= 0;
+		turns = __atomic_load_n(&sh->turns, __ATOMIC_RELAXED);
+		ret = timed_call(c, &sh->sample[i]);
+		turns = __atomic_load_n(&sh->turns, __ATOMIC_RELAXED) - turns;
 
-		if (undo && !undo_call(c))
-			return false;
+		lost += is_switch(c) && !turns;
+		extra += turns > 1;
+		stuck += (long long)sh->sample[i] <= 0;
+		failed += ret != 0;
+
+		if (phase == PHASE_CHECK)
+			wrong |= post_port_is_wrong();
+		/* Undo it for the next round */
+		if (c->kind == CALL_IOPERM)
+			failed += ioperm(c->from, c->num, !c->turn_on) != 0;
 	}
 
-	report_tally(&tally, rounds);
+	if (failed)
+		report(FAIL, "%lu calls gave a wrong result, errno: %s", failed,
+		       strerror(errno));
+	if (lost || extra)
+		report(FAIL, "%lu of %lu calls without a turn of the peer, %lu with several",
+		       lost, rounds, extra);
+	if (stuck)
+		report(FAIL, "the TSC did not advance in %lu of %lu calls",
+		       stuck, rounds);
+	report_post_port("measuring task", wrong);
+}
 
-	return true;
+static int compare(const void *a, const void *b)
+{
+	const unsigned long long *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
 }
 
 /*
- * How long the kernel looks for a free block of a few pages depends on which
- * sizes are free: it goes from the wanted size up, list by list. Leave many
- * free blocks of four pages, what an I/O bitmap of full size takes, so that
- * this does not differ from boot to boot. A pipe of the largest size has such
- * a block for its slots; every other one is closed, so that the blocks cannot
- * merge, and the rest is closed when the task exits. Where that is not to be
- * had, the figures may differ by a few instructions.
+ * Percentiles are not interpolated: of n sorted values the p-th percentile is
+ * number ceil(p * n / 100), counted from one.
+ */
+static void summarize(unsigned long long n)
+{
+	qsort(sh->sample, n, sizeof(sh->sample[0]), compare);
+
+	result->min = sh->sample[0];
+	result->p50 = sh->sample[(50 * n + 99) / 100 - 1];
+	result->p99 = sh->sample[(99 * n + 99) / 100 - 1];
+	result->max = sh->sample[n - 1];
+}
+
+static __noreturn void run_peer(const struct latency_case *c)
+{
+	unsigned int phase, turns = 0;
+	bool wrong = false;
+
+	/* Before the other alarm, as that task may not get the CPU */
+	alarm(watchdog_seconds());
+	mlockall(MCL_CURRENT);
+
+	if (c->kind == SWITCH_PAIR)
+		set_ports(&c->b);
+
+	for (;;) {
+		__atomic_store_n(&sh->turns, ++turns, __ATOMIC_RELAXED);
+		phase = __atomic_load_n(&sh->phase, __ATOMIC_RELAXED);
+		if (phase == PHASE_STOP)
+			break;
+		if (phase == PHASE_CHECK)
+			wrong |= post_port_is_wrong();
+		sched_yield();
+	}
+
+	report_post_port("peer", wrong);
+	check_task("peer");
+	_exit(KSFT_PASS);
+}
+
+/*
+ * How long the kernel looks for a few free pages depends on the sizes of its
+ * free blocks. Leave many blocks of four pages, what a full I/O bitmap takes,
+ * so that the figures do not differ from boot to boot. A pipe of the largest
+ * size has such a block for its slots. Every other one is closed, so that the
+ * blocks cannot merge, the rest when the task exits.
  */
 static void leave_free_blocks(void)
 {
@@ -869,360 +495,169 @@ static void leave_free_blocks(void)
 	}
 }
 
-static void run_call(const struct latency_case *c)
+static void measure(const struct latency_case *c)
 {
+	/* The lowest priority: what the machine needs to go on comes first */
+	struct sched_param param = { .sched_priority = 1 };
+	struct rusage before, after;
 	unsigned long long ticks;
+	pid_t peer = 0;
 
-	/* One task needs no hand-over: FIFO only keeps others out. */
 	if (c->kind == CALL_IOPERM)
 		leave_free_blocks();
-	set_fifo();
+
+	/* If there is only one task, this merely keeps others out. */
+	if (sched_setscheduler(0, SCHED_FIFO, &param) && is_switch(c)) {
+		report(SKIP, "SCHED_FIFO: %s", strerror(errno));
+		return;
+	}
+
+	if (c->kind == SWITCH_SHARED)
+		set_ports(&c->a);
+
+	if (is_switch(c)) {
+		peer = ioport_fork();
+		if (peer < 0) {
+			report(SKIP, "fork: %s", strerror(errno));
+			return;
+		}
+		if (!peer)
+			run_peer(c);
+	}
+
+	/* After the fork, so that nothing is left to be copied on a write */
 	mlockall(MCL_CURRENT);
 
-	/* A task without ports shows in its first call if it may have some. */
-	if (c->kind == CALL_IOPERM && highest_port(&c->a) < 0) {
-		if (!set_ports(&c->b, true) || !undo_call(c))
-			return;
-	} else if (!set_ports(&c->a, true)) {
+	if (c->kind != SWITCH_SHARED)
+		set_ports(&c->a);
+
+	while (is_switch(c) && !__atomic_load_n(&sh->turns, __ATOMIC_RELAXED))
+		sched_yield();
+
+	run_rounds(c, warmup, PHASE_MEASURE);
+	getrusage(RUSAGE_SELF, &before);
+	run_rounds(c, rounds_of(c), PHASE_MEASURE);
+	getrusage(RUSAGE_SELF, &after);
+	summarize(rounds_of(c));
+
+	if (is_switch(c)) {
+		/* To the kernel a yield is an involuntary switch. */
+		after.ru_nivcsw -= before.ru_nivcsw;
+		if (after.ru_nivcsw < (long)switch_rounds)
+			report(FAIL, "the kernel counted %ld switches in %lu calls",
+			       after.ru_nivcsw, switch_rounds);
+		run_rounds(c, CHECK_ROUNDS, PHASE_CHECK);
+		__atomic_store_n(&sh->phase, PHASE_STOP, __ATOMIC_RELAXED);
+		wait_for(peer, "peer");
+		check_task("measuring task");
 		return;
 	}
 
-	if (!call_loop(c, warmup) || !call_loop(c, call_rounds))
-		return;
-	check_cpu("task");
-
-	/* Once more, to see that the call does what it says. */
-	check_ports("task before the call", &c->a);
+	/* Once more, to see that the call does what it says */
+	check_task("task before the call");
 	errno = 0;
-	if (timed_call(c, getppid(), &ticks))
-		report(FAIL, "the call failed: %s", strerror(errno));
-	check_ports("task after the call", second_ports(c));
+	if (timed_call(c, &ticks))
+		report(FAIL, "the call gave a wrong result, errno: %s",
+		       strerror(errno));
+	if (c->kind == CALL_IOPERM)
+		ioport_set(&ports, c->from, c->num, c->turn_on);
+	has_post_port = ioport_allows(&ports, IOPORT_POST, 1);
+	check_task("task after the call");
 }
 
-static int compare(const void *a, const void *b)
+static void run_case(const struct latency_case *c)
 {
-	unsigned long long x = *(const unsigned long long *)a;
-	unsigned long long y = *(const unsigned long long *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/*
- * Percentiles are order statistics, not interpolated: of n sorted values the
- * p-th percentile is number ceil(p * n / 100), counted from one.
- */
-static unsigned long long percentile(unsigned int p, unsigned long n)
-{
-	return sample[(p * (unsigned long long)n + 99) / 100 - 1];
-}
-
-static void summarize(struct result *res, unsigned long n)
-{
-	qsort(sample, n, sizeof(*sample), compare);
-
-	res->rounds = n;
-	res->min = sample[0];
-	res->p50 = percentile(50, n);
-	res->p99 = percentile(99, n);
-	res->max = sample[n - 1];
-}
-
-static __printf(3, 4) void conclude(struct result *res, enum verdict verdict,
-				    const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(res->reason, sizeof(res->reason), fmt, args);
-	va_end(args);
-	res->verdict = verdict;
-}
-
-static void run_case(const struct latency_case *c, struct result *res)
-{
-	int status;
+	const char *skip = skip_all;
 	pid_t pid;
 
-	if (skip_rest[0]) {
-		conclude(res, SKIP, "%s", skip_rest);
+	if (!skip &&
+	    (c->kind == CALL_IOPERM || c->a.iopl || c->a.range[0].num))
+		skip = no_ports;
+	if (skip) {
+		report(SKIP, "%s", skip);
 		return;
 	}
 
-	memset(sh, 0, sizeof(*sh));
+	sh->turns = 0;
+	sh->phase = PHASE_MEASURE;
 
-	pid = fork_bound();
+	pid = ioport_fork();
 	if (pid < 0) {
-		conclude(res, errno == EAGAIN ? SKIP : FAIL, "fork: %s",
-			 strerror(errno));
+		report(SKIP, "fork: %s", strerror(errno));
 		return;
 	}
 	if (!pid) {
-		/* The peer's watchdog barks first: it may hold the CPU. */
 		alarm(watchdog_seconds() + 2);
-		if (!pin())
-			report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
-			       strerror(errno));
-		else if (is_switch(c))
-			run_switch(c);
-		else
-			run_call(c);
-		if (sh->verdict == RUNNING)
-			sh->verdict = OK;
+		measure(c);
 		_exit(KSFT_PASS);
 	}
 
-	if (waitpid(pid, &status, 0) != pid) {
-		conclude(res, FAIL, "waitpid: %s", strerror(errno));
-		return;
-	}
-	/* An orphan comes to us and must be off the CPU before the next case. */
-	if (sh->peer > 0)
-		waitpid(sh->peer, NULL, 0);
-
-	if (WIFSIGNALED(status))
-		report_signal("measuring task", WTERMSIG(status));
-	else if (WEXITSTATUS(status) || sh->verdict == RUNNING)
-		report(FAIL, "measuring task gave up");
+	wait_for(pid, "measuring task");
 	if (sh->hung)
-		snprintf(skip_rest, sizeof(skip_rest), "%s hung before",
-			 c->name);
+		skip_all = "a case hung before";
+}
 
-	if (sh->verdict != OK) {
-		conclude(res, sh->verdict, "%s", sh->reason);
+static void print_result(const struct latency_case *c)
+{
+	if (result->verdict == SKIP) {
+		ksft_test_result_code(KSFT_SKIP, c->name, "%s", result->reason);
 		return;
 	}
-
-	res->verdict = OK;
-	summarize(res, is_switch(c) ? switch_rounds : call_rounds);
-}
-
-static void print_result(const struct latency_case *c, const struct result *res)
-{
-	switch (res->verdict) {
-	case OK:
+	if (result->verdict == OK)
 		ksft_print_msg("%s: min %llu p50 %llu p99 %llu max %llu\n",
-			       c->name, res->min, res->p50, res->p99, res->max);
-		ksft_test_result_pass("%s\n", c->name);
-		break;
-	case SKIP:
-		ksft_test_result_code(KSFT_SKIP, c->name, "%s", res->reason);
-		break;
-	default:
-		ksft_print_msg("%s: %s\n", c->name, res->reason);
-		ksft_test_result_fail("%s\n", c->name);
-		break;
-	}
+			       c->name, result->min, result->p50, result->p99,
+			       result->max);
+	ksft_test_result(result->verdict == OK, "%s\n", c->name);
 }
 
-static void json_string(FILE *file, const char *s)
+/* Of those enabled by ioperm(), -1 if there are none */
+static int highest_port(const struct ports *p)
 {
-	putc('"', file);
-	for (; *s; s++) {
-		unsigned char ch = *s;
+	const struct range *r;
+	int port = -1;
 
-		if (ch == '"' || ch == '\\')
-			fprintf(file, "\\%c", ch);
-		else if (ch < 0x20 || ch >= 0x7f)
-			fprintf(file, "\\u%04x", ch);
-		else
-			putc(ch, file);
-	}
-	putc('"', file);
-}
-
-static void json_port(FILE *file, int port)
-{
-	if (port < 0)
-		fprintf(file, "null");
-	else
-		fprintf(file, "%d", port);
-}
-
-/*
- * The highest port of each of two tasks while they switch.  For a call it is
- * the highest that its only task has before or after.
- */
-static void json_ports(FILE *file, const struct latency_case *c)
-{
-	int b = highest_port(second_ports(c));
-	int a = highest_port(&c->a);
-
-	if (!is_switch(c)) {
-		a = a > b ? a : b;
-		b = -1;
+	for (r = p->range; r->num; r++) {
+		port = r->from + r->num - 1;
+		port += (IOPORT_NR - 1 - r->from) / r->stride * r->stride;
 	}
 
-	fprintf(file, "[");
-	json_port(file, a);
-	fprintf(file, ", ");
-	json_port(file, b);
-	fprintf(file, "]");
+	return port;
 }
 
+/* None of the strings has anything to escape. */
 static void json_case(FILE *file, const struct latency_case *c,
 		      const struct result *res)
 {
-	fprintf(file, "    {\"name\": ");
-	json_string(file, c->name);
-	fprintf(file, ", \"kind\": \"%s\", \"status\": \"%s\", \"reason\": ",
-		is_switch(c) ? "switch" : "call", verdict_names[res->verdict]);
-	if (res->verdict == OK)
-		fprintf(file, "null");
+	int a = highest_port(&c->a), b = highest_port(&c->b);
+
+	fprintf(file, "{\"name\": \"%s\", \"kind\": \"%s\", \"status\": \"%s\"",
+		c->name, is_switch(c) ? "switch" : "call",
+		verdict_names[res->verdict]);
+	if (a >= 0 && b >= 0)
+		fprintf(file, ", \"highest_port\": [%d, %d]", a, b);
+	if (res->verdict != OK)
+		fprintf(file, ", \"reason\": \"%s\"}", res->reason);
 	else
-		json_string(file, res->reason);
-	fprintf(file, ", \"highest_port\": ");
-	json_ports(file, c);
-	fprintf(file, ", \"rounds\": %lu, ", res->rounds);
-	if (res->verdict == OK)
-		fprintf(file, "\"min\": %llu, \"p50\": %llu, \"p99\": %llu, \"max\": %llu}",
-			res->min, res->p50, res->p99, res->max);
-	else
-		fprintf(file, "\"min\": null, \"p50\": null, \"p99\": null, \"max\": null}");
+		fprintf(file, ", \"rounds\": %lu, \"min\": %llu, \"p50\": %llu, \"p99\": %llu, \"max\": %llu}",
+			rounds_of(c), res->min, res->p50, res->p99, res->max);
 }
 
-static void json_all(FILE *file)
+static void write_json(FILE *file)
 {
-	struct utsname uts = {};
-	bool first = true;
+	const char *start = "{\"benchmark\": \"ioperm_latency\", \"unit\": \"tsc\", \"cases\": [";
 	unsigned int i;
 
-	uname(&uts);
-	fprintf(file, "{\n  \"benchmark\": \"ioperm_latency\",\n  \"version\": 1,\n");
-	fprintf(file, "  \"unit\": \"tsc\",\n  \"bits\": %zu,\n  \"kernel\": ",
-		sizeof(long) * 8);
-	json_string(file, uts.release);
-	fprintf(file, ",\n  \"cpu\": %d,\n  \"rounds\": %lu,\n  \"warmup\": %lu,\n",
-		cpu, switch_rounds, warmup);
-	fprintf(file, "  \"cases\": [\n");
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
 		if (!selected[i])
 			continue;
-		if (!first)
-			fprintf(file, ",\n");
-		first = false;
-		json_case(file, &cases[i], &results[i]);
+		fprintf(file, "%s\n", start);
+		json_case(file, &cases[i], &sh->results[i]);
+		start = ",";
 	}
-	fprintf(file, "\n  ]\n}\n");
-}
+	fprintf(file, "\n]}\n");
 
-/* Beside the final name, so that the rename() stays in one file system. */
-static int json_temp(char *name, size_t size)
-{
-	int len = snprintf(name, size, "%s.XXXXXX", json_path);
-
-	if (len < 0 || (size_t)len >= size) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-
-	return mkstemp(name);
-}
-
-/* Find out before the measurement, not after it. */
-static bool json_possible(void)
-{
-	struct stat st;
-	char name[4096];
-	int fd;
-
-	if (!lstat(json_path, &st) && !S_ISREG(st.st_mode)) {
-		fprintf(stderr, "%s: not a regular file\n", json_path);
-		return false;
-	}
-
-	fd = json_temp(name, sizeof(name));
-	if (fd < 0) {
-		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
-		return false;
-	}
-	close(fd);
-	unlink(name);
-
-	return true;
-}
-
-static bool json_write(void)
-{
-	mode_t mask = umask(0);
-	sigset_t all, old;
-	char name[4096];
-	FILE *file;
-	bool good;
-	int fd;
-
-	umask(mask);
-
-	/* A signal must not leave the temporary file behind. */
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &old);
-
-	fd = json_temp(name, sizeof(name));
-	good = fd >= 0;
-	if (good) {
-		file = fdopen(fd, "w");
-		good = file && !fchmod(fd, 0666 & ~mask);
-		if (good)
-			json_all(file);
-		good = good && !ferror(file);
-		if (file ? fclose(file) : close(fd))
-			good = false;
-		good = good && !rename(name, json_path);
-	}
-	if (!good) {
-		fprintf(stderr, "%s: %s\n", json_path, strerror(errno));
-		if (fd >= 0)
-			unlink(name);
-	}
-
-	sigprocmask(SIG_SETMASK, &old, NULL);
-
-	return good;
-}
-
-/* Whatever was inherited must not keep a fault or a watchdog from arriving. */
-static void reset_signals(void)
-{
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	signal(SIGALRM, SIG_DFL);
-	signal(SIGCHLD, SIG_DFL);
-	signal(SIGPIPE, SIG_IGN);
-}
-
-static void choose_cpu(void)
-{
-	static cpu_set_t mask[MAX_CPUS / CPU_SETSIZE];
-	int i;
-
-	if (sched_getaffinity(0, sizeof(mask), mask)) {
-		snprintf(skip_rest, sizeof(skip_rest), "sched_getaffinity: %s",
-			 strerror(errno));
-		return;
-	}
-
-	for (i = 0; cpu < 0 && i < MAX_CPUS; i++) {
-		if (CPU_ISSET_S(i, sizeof(mask), mask))
-			cpu = i;
-	}
-
-	if (cpu < 0 || !CPU_ISSET_S(cpu, sizeof(mask), mask))
-		snprintf(skip_rest, sizeof(skip_rest),
-			 "CPU %d is not in the affinity mask", cpu);
-}
-
-static void require_tsc(void)
-{
-	unsigned int eax, ebx, ecx, edx;
-	int mode;
-
-	if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) ||
-	    !(edx & bit_SSE2) || !(edx & (1 << 4)))
-		snprintf(skip_rest, sizeof(skip_rest), "no TSC or no LFENCE");
-	else if (!prctl(PR_GET_TSC, &mode) && mode == PR_TSC_SIGSEGV)
-		snprintf(skip_rest, sizeof(skip_rest),
-			 "PR_SET_TSC forbids to read the TSC");
+	if (ferror(file) | fclose(file))
+		ksft_exit_fail_msg("%s: cannot write\n", json_path);
 }
 
 static void usage(const char *name)
@@ -1232,12 +667,12 @@ static void usage(const char *name)
 	       "  --rounds N   measured rounds of each case, 1 to %d\n"
 	       "               (default %lu for switches, %lu for calls)\n"
 	       "  --warmup N   rounds before them, 0 to %d (default %lu)\n"
-	       "  --cpu N      the CPU (default: first of the affinity mask)\n"
+	       "  --cpu N      the CPU (default: the first that may be used)\n"
 	       "  --case NAME  only this case; repeatable, * ? [] match\n"
 	       "  --json FILE  write the results to FILE as well\n"
 	       "  --list       print the names of the cases and exit\n"
 	       "  --help       print this and exit\n\n"
-	       "Figures are TSC counts of one call.  KSFT_MACHINE_SLOW=yes in the\n"
+	       "Figures are TSC counts of one call. KSFT_MACHINE_SLOW=yes in the\n"
 	       "environment divides the default rounds by four.\n\n"
 	       "Exit status: %d measured, perhaps with some cases skipped; %d a case\n"
 	       "failed or a wrong option; %d all cases were skipped.\n",
@@ -1245,31 +680,16 @@ static void usage(const char *name)
 	       KSFT_PASS, KSFT_FAIL, KSFT_SKIP);
 }
 
-static __noreturn __printf(1, 2) void usage_error(const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	vfprintf(stderr, fmt, args);
-	va_end(args);
-	fputc('\n', stderr);
-
-	/* Not the usual 2, which a test runner reads as an expected failure. */
-	exit(KSFT_FAIL);
-}
-
-static unsigned long parse_number(const char *option, const char *text,
-				  unsigned long min, unsigned long max)
+static unsigned long parse_number(const char *option, unsigned long min,
+				  unsigned long max)
 {
 	unsigned long value;
 	char *end;
 
-	errno = 0;
-	value = strtoul(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || value < min ||
-	    value > max)
-		usage_error("--%s %s: not a number from %lu to %lu", option,
-			    text, min, max);
+	value = strtoul(optarg, &end, 10);
+	if (end == optarg || *end || value < min || value > max)
+		ksft_exit_fail_msg("--%s %s: not a number from %lu to %lu\n",
+				   option, optarg, min, max);
 
 	return value;
 }
@@ -1287,7 +707,8 @@ static void select_cases(const char *pattern)
 	}
 
 	if (!found)
-		usage_error("--case %s: no such case, see --list", pattern);
+		ksft_exit_fail_msg("--case %s: no such case, see --list\n",
+				   pattern);
 }
 
 static void parse_options(int argc, char **argv)
@@ -1316,15 +737,14 @@ static void parse_options(int argc, char **argv)
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (opt) {
 		case 'r':
-			switch_rounds = parse_number("rounds", optarg, 1,
-						     MAX_ROUNDS);
+			switch_rounds = parse_number("rounds", 1, MAX_ROUNDS);
 			call_rounds = switch_rounds;
 			break;
 		case 'w':
-			warmup = parse_number("warmup", optarg, 0, MAX_ROUNDS);
+			warmup = parse_number("warmup", 0, MAX_ROUNDS);
 			break;
 		case 'c':
-			cpu = parse_number("cpu", optarg, 0, MAX_CPUS - 1);
+			cpu = parse_number("cpu", 0, CPU_SETSIZE - 1);
 			break;
 		case 'n':
 			select_cases(optarg);
@@ -1344,74 +764,80 @@ static void parse_options(int argc, char **argv)
 		}
 	}
 	if (optind < argc)
-		usage_error("%s: unexpected argument, see --help", argv[optind]);
+		ksft_exit_fail_msg("%s: unexpected argument, see --help\n",
+				   argv[optind]);
 
-	for (i = 0; i < ARRAY_SIZE(cases); i++) {
-		selected[i] = selected[i] || !any;
-		if (list && selected[i])
+	if (!any)
+		select_cases("*");
+	for (i = 0; list && i < ARRAY_SIZE(cases); i++)
+		if (selected[i])
 			puts(cases[i].name);
-	}
 	if (list)
 		exit(KSFT_PASS);
 }
 
-static void *map_shared(size_t size)
+static const char *why_skip_all(void)
 {
-	void *mem;
+	int mode;
 
-	mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
-		   MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (mem == MAP_FAILED)
-		ksft_exit_fail_perror("mmap");
+	if (ioport_pin(0, cpu))
+		return "cannot be pinned to the CPU";
+	if (!__builtin_cpu_supports("sse2"))
+		return "a CPU without LFENCE";
+	if (!prctl(PR_GET_TSC, &mode) && mode == PR_TSC_SIGSEGV)
+		return "PR_SET_TSC forbids to read the TSC";
 
-	return mem;
-}
-
-static unsigned long most_rounds(void)
-{
-	unsigned long n = switch_rounds > call_rounds ? switch_rounds : call_rounds;
-
-	return n > warmup ? n : warmup;
+	return NULL;
 }
 
 int main(int argc, char **argv)
 {
 	unsigned int i, plan = 0;
-	bool unread = false;
+	FILE *json = NULL;
+	size_t size;
 
 	parse_options(argc, argv);
-	if (json_path && !json_possible())
-		exit(KSFT_FAIL);
+	if (json_path) {
+		json = fopen(json_path, "w");
+		if (!json)
+			ksft_exit_fail_perror(json_path);
+	}
 
-	reset_signals();
-	require_tsc();
-	choose_cpu();
+	/* Whoever started this may have set them to be ignored. */
+	signal(SIGALRM, SIG_DFL);
+	signal(SIGCHLD, SIG_DFL);
 
 	ksft_print_header();
 	for (i = 0; i < ARRAY_SIZE(cases); i++)
 		plan += selected[i];
 	ksft_set_plan(plan);
 
-	sh = map_shared(sizeof(*sh));
-	sample = map_shared(most_rounds() * sizeof(*sample));
-	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	ioport_init();
+	skip_all = why_skip_all();
+	if (cpu < 0)
+		cpu = sched_getcpu();
+	no_ports = ioport_skip_reason();
+
+	size = sizeof(*sh) + sizeof(sh->sample[0]) *
+	       (switch_rounds + call_rounds + warmup + CHECK_ROUNDS);
+	sh = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		  MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (sh == MAP_FAILED)
+		ksft_exit_fail_perror("mmap");
+
 	ksft_print_msg("CPU %d, %lu rounds (calls: %lu), %lu to warm up, TSC counts per call\n",
 		       cpu, switch_rounds, call_rounds, warmup);
 
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
 		if (!selected[i])
 			continue;
-		run_case(&cases[i], &results[i]);
-		print_result(&cases[i], &results[i]);
-		if (sh->unread && !unread) {
-			ksft_print_msg("bitmaps not read back (%s): only port 0x80 was checked\n",
-				       strerror(sh->unread));
-			unread = true;
-		}
+		result = &sh->results[i];
+		run_case(&cases[i]);
+		print_result(&cases[i]);
 	}
 
-	if (json_path && !json_write())
-		exit(KSFT_FAIL);
+	if (json)
+		write_json(json);
 
 	/* ksft_finished() takes a run of nothing but skips for a pass. */
 	if ((unsigned int)ksft_get_xskip_cnt() == plan) {

@@ -2,31 +2,19 @@
 /*
  * ioport_helper.h - access I/O ports and look at I/O bitmaps in selftests
  *
- * The rule for bare metal: the only ports that a test may both be allowed to
- * use and touch are 0x80, the POST code port, and ports that nothing in
- * /proc/ioports claims, high ones if there is a choice. ioport_safe() knows
- * which these are. A port that is claimed may be enabled, but is not touched
- * then: look at the bitmap with ioport_view() instead. An access that is
- * denied never reaches the device, so any port that must be denied can be
- * tried. Where nobody knows what is behind a port it is read and not written.
+ * Call ioport_init() first, as root. It catches the faults of denied accesses
+ * and reads /proc/ioports. Everything works in 64 and 32 bit programs.
  *
- * What is in here:
+ * The rule for real machines, where the kernel under test may be broken:
  *
- *  ioport_try()		one access of any kind, true if it was allowed
- *  ioport_view()		the bitmap of a stopped tracee, ioport_view_self()
- *				the one of the caller
- *  ioport_compare()		all 65536 ports against a model
- *  ioport_set(), _allows()	the model, in the format of the hardware
- *  ioport_safe(), _find()	ports which may be touched
- *  ioport_skip_reason()	why no port can be enabled here
- *  ioport_harness_run()		for main(), instead of TEST_HARNESS_MAIN
+ *  - A port is only read if nothing in /proc/ioports claims it, whether the
+ *    access should work or not. ioport_may_read() tells.
+ *  - A port is only written if it is also above the old devices that do not
+ *    show up there. ioport_may_write() tells.
+ *  - Port 0x80, the POST code port, may be read and written: the kernel itself
+ *    writes to it to wait for slow devices.
  *
- * All of it works in 64 and 32 bit programs, for several threads at once and
- * for processes which share memory.
- *
- * Including the file installs a handler for SIGSEGV, and lets each child that
- * fork() makes be killed when the thread that forked it ends, see
- * ioport_bind_children.
+ * All others may be enabled, and seen in the regset, but are not touched.
  */
 #ifndef __SELFTESTS_X86_IOPORT_HELPER_H
 #define __SELFTESTS_X86_IOPORT_HELPER_H
@@ -36,7 +24,7 @@
 #endif
 #include <elf.h>
 #include <errno.h>
-#include <pthread.h>
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -51,6 +39,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -67,6 +56,9 @@
 /* The POST code port, claimed by the kernel but harmless */
 #define IOPORT_POST		0x80
 
+/* A user who owns nothing */
+#define IOPORT_NOBODY		65534
+
 #ifndef NT_386_IOPERM
 #define NT_386_IOPERM		0x201
 #endif
@@ -80,14 +72,14 @@
 #define IOPORT_TRAP_GP		13
 
 /*
- * Access with a caught fault
+ * Accesses
  */
 
 /*
  * Step over an instruction that raised #GP for want of a privilege and set the
  * carry flag, which the instruction itself never changes. There is no other
- * state, so it does not matter who shares memory or thread local storage with
- * whom. Any other fault kills.
+ * state, so it does not matter who shares memory with whom. Any other fault
+ * kills.
  */
 static inline void ioport_on_sigsegv(int sig, siginfo_t *si __always_unused,
 				     void *context)
@@ -99,8 +91,8 @@ static inline void ioport_on_sigsegv(int sig, siginfo_t *si __always_unused,
 	if (regs[REG_TRAPNO] != IOPORT_TRAP_GP)
 		goto kill;
 
-	/* Operand size and REP */
-	while (*insn == 0x66 || *insn == 0xf3)
+	/* The prefix of 16 bit operands */
+	if (*insn == 0x66)
 		insn++;
 
 	switch (*insn) {
@@ -109,10 +101,6 @@ static inline void ioport_on_sigsegv(int sig, siginfo_t *si __always_unused,
 	case 0xfa ... 0xfb:
 	case 0xec ... 0xef:
 		insn += 1;
-		break;
-	/* IN and OUT with the port in the instruction */
-	case 0xe4 ... 0xe7:
-		insn += 2;
 		break;
 	/* RDTSC */
 	case 0x0f:
@@ -132,23 +120,18 @@ kill:
 	clearhandler(sig);
 }
 
-static inline void ioport_catch_faults(void)
-{
-	sethandler(SIGSEGV, ioport_on_sigsegv, 0);
-}
-
 /* The kinds of access: three widths of each, one, two and four bytes */
 enum ioport_insn {
 	IOPORT_INB,	IOPORT_INW,	IOPORT_INL,
-	IOPORT_OUTB,	IOPORT_OUTW,	IOPORT_OUTL,
 	IOPORT_INSB,	IOPORT_INSW,	IOPORT_INSL,
+	IOPORT_OUTB,	IOPORT_OUTW,	IOPORT_OUTL,
 	IOPORT_OUTSB,	IOPORT_OUTSW,	IOPORT_OUTSL,
 	IOPORT_NR_INSNS,
 };
 
 static const char * const ioport_insn_name[IOPORT_NR_INSNS] __maybe_unused = {
-	"inb", "inw", "inl", "outb", "outw", "outl",
-	"insb", "insw", "insl", "outsb", "outsw", "outsl",
+	"inb", "inw", "inl", "insb", "insw", "insl",
+	"outb", "outw", "outl", "outsb", "outsw", "outsl",
 };
 
 static inline unsigned int ioport_insn_width(enum ioport_insn insn)
@@ -156,13 +139,17 @@ static inline unsigned int ioport_insn_width(enum ioport_insn insn)
 	return 1U << (insn % 3);
 }
 
+static inline bool ioport_insn_writes(enum ioport_insn insn)
+{
+	return insn >= IOPORT_OUTB;
+}
+
 /**
  * ioport_try() - Access a port
  * @insn:	The kind of access
  * @port:	The port, of which the lowest 16 bits are used
  *
- * What is read is thrown away, zero is written. ioport_catch_faults() must be
- * in effect, which it is unless the test has set a handler of its own.
+ * What is read is thrown away, zero is written.
  *
  * Return: true if the access was executed, false if it raised #GP
  */
@@ -174,61 +161,36 @@ static inline bool ioport_try(enum ioport_insn insn, unsigned int port)
 	uint32_t eax = 0;
 	bool denied;
 
-#define IOPORT_ASM(text)						\
-({									\
-	asm volatile ("cld\n\tclc\n\t" text				\
-		      : "=@ccc" (denied), "+a" (eax),			\
-			"+S" (src), "+D" (dst)				\
-		      : "d" (dx) : "memory");				\
-})
+#define IOPORT_CASE(insn, text)						\
+	case insn:							\
+		asm volatile ("cld\n\tclc\n\t" text			\
+			      : "=@ccc" (denied), "+a" (eax),		\
+				"+S" (src), "+D" (dst)			\
+			      : "d" (dx) : "memory");			\
+		break
 
 	switch (insn) {
-	case IOPORT_INB:
-		IOPORT_ASM("inb %%dx, %%al");
-		break;
-	case IOPORT_INW:
-		IOPORT_ASM("inw %%dx, %%ax");
-		break;
-	case IOPORT_INL:
-		IOPORT_ASM("inl %%dx, %%eax");
-		break;
-	case IOPORT_OUTB:
-		IOPORT_ASM("outb %%al, %%dx");
-		break;
-	case IOPORT_OUTW:
-		IOPORT_ASM("outw %%ax, %%dx");
-		break;
-	case IOPORT_OUTL:
-		IOPORT_ASM("outl %%eax, %%dx");
-		break;
-	case IOPORT_INSB:
-		IOPORT_ASM("insb");
-		break;
-	case IOPORT_INSW:
-		IOPORT_ASM("insw");
-		break;
-	case IOPORT_INSL:
-		IOPORT_ASM("insl");
-		break;
-	case IOPORT_OUTSB:
-		IOPORT_ASM("outsb");
-		break;
-	case IOPORT_OUTSW:
-		IOPORT_ASM("outsw");
-		break;
-	case IOPORT_OUTSL:
-		IOPORT_ASM("outsl");
-		break;
+	IOPORT_CASE(IOPORT_INB, "inb %%dx, %%al");
+	IOPORT_CASE(IOPORT_INW, "inw %%dx, %%ax");
+	IOPORT_CASE(IOPORT_INL, "inl %%dx, %%eax");
+	IOPORT_CASE(IOPORT_INSB, "insb");
+	IOPORT_CASE(IOPORT_INSW, "insw");
+	IOPORT_CASE(IOPORT_INSL, "insl");
+	IOPORT_CASE(IOPORT_OUTB, "outb %%al, %%dx");
+	IOPORT_CASE(IOPORT_OUTW, "outw %%ax, %%dx");
+	IOPORT_CASE(IOPORT_OUTL, "outl %%eax, %%dx");
+	IOPORT_CASE(IOPORT_OUTSB, "outsb");
+	IOPORT_CASE(IOPORT_OUTSW, "outsw");
+	IOPORT_CASE(IOPORT_OUTSL, "outsl");
 	default:
 		abort();
 	}
 
-#undef IOPORT_ASM
+#undef IOPORT_CASE
 
 	return !denied;
 }
 
-/* The two which most tests need */
 static inline bool ioport_inb(unsigned int port)
 {
 	return ioport_try(IOPORT_INB, port);
@@ -240,60 +202,113 @@ static inline bool ioport_outb(unsigned int port)
 }
 
 /*
- * Children
+ * Ports which may be touched
  */
+
+static uint8_t ioport_claimed[IOPORT_NR];
+
+static inline void ioport_init(void)
+{
+	unsigned int from, to, port, known = 0;
+	char line[256];
+	FILE *file;
+
+	sethandler(SIGSEGV, ioport_on_sigsegv, 0);
+
+	/* No file, and one that hides the numbers, tell nothing: touch none. */
+	memset(ioport_claimed, 1, sizeof(ioport_claimed));
+
+	file = fopen("/proc/ioports", "r");
+	if (!file)
+		return;
+
+	while (fgets(line, sizeof(line), file)) {
+		if (sscanf(line, " %x-%x", &from, &to) != 2 || to < from ||
+		    to >= IOPORT_NR)
+			continue;
+		if (to && !known++)
+			memset(ioport_claimed, 0, sizeof(ioport_claimed));
+		/* What a bridge passes on is claimed by the devices behind it */
+		if (strstr(line, ": PCI Bus "))
+			continue;
+		for (port = from; known && port <= to; port++)
+			ioport_claimed[port] = 1;
+	}
+	fclose(file);
+}
+
+/* Does nothing claim any of these ports? */
+static inline bool ioport_may_read(unsigned int port, unsigned int num)
+{
+	unsigned int end = port + num;
+
+	if (end > IOPORT_NR)
+		return false;
+
+	for (; port < end; port++) {
+		if (port != IOPORT_POST && ioport_claimed[port])
+			return false;
+	}
+
+	return true;
+}
+
+static inline bool ioport_may_write(unsigned int port, unsigned int num)
+{
+	return ioport_may_read(port, num) &&
+	       (port >= 0x1000 || (port == IOPORT_POST && num == 1));
+}
+
+/**
+ * ioport_find() - Find ports which nothing claims
+ * @num:	How many, side by side
+ * @align:	What to count the first one modulo, 1 if it does not matter
+ * @phase:	What the first one is to be modulo @align
+ * @below:	All of them are below this port, IOPORT_NR if anywhere
+ *
+ * All may be read and written.
+ *
+ * Return: the first of the highest such ports, -1 if there are none
+ */
+static inline int ioport_find(unsigned int num, unsigned int align,
+			      unsigned int phase, unsigned int below)
+{
+	int port;
+
+	for (port = (int)below - (int)num; port >= 0x1000; port--) {
+		if (port % align == phase && ioport_may_write(port, num))
+			return port;
+	}
+
+	return -1;
+}
 
 /*
- * As long as this is true, a child of fork() gets SIGKILL when the thread that
- * forked it ends, so that nothing is left when a test is killed. This includes
- * the processes which the harness forks for each test. The kernel forgets it
- * when the child changes its credentials: call ioport_bind_to_parent() again
- * after setresuid() and the like. Not for vfork(), clone() and posix_spawn().
+ * Processes
  */
-static bool ioport_bind_children __maybe_unused = true;
 
-/* The process that forks, and the one that forked the caller */
-static __thread pid_t ioport_forker, ioport_parent;
+static pid_t ioport_parent;
 
-static inline void ioport_bind_to_parent(void)
+static inline void ioport_die_with_parent(void)
 {
-	pid_t parent;
-
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-
-	/* If it ended before, nothing will arrive. 0 is another PID namespace */
-	parent = getppid();
-	if (ioport_parent && parent && parent != ioport_parent)
+	/* If it ended before, nothing will arrive. */
+	if (getppid() != ioport_parent)
 		_exit(KSFT_FAIL);
 }
 
-static inline void ioport_before_fork(void)
+/* fork() of a child that does not outlive the thread that forked it */
+static inline pid_t ioport_fork(void)
 {
-	ioport_forker = getpid();
-}
+	pid_t parent = getpid();
+	pid_t pid = fork();
 
-static inline void ioport_in_child(void)
-{
-	ioport_parent = ioport_forker;
-	if (ioport_bind_children)
-		ioport_bind_to_parent();
-}
+	if (!pid) {
+		ioport_parent = parent;
+		ioport_die_with_parent();
+	}
 
-/* Stay on one CPU, the first of those that are allowed */
-static inline int ioport_pin(void)
-{
-	cpu_set_t set;
-	int cpu;
-
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return -errno;
-
-	for (cpu = 0; !CPU_ISSET(cpu, &set); cpu++)
-		;
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-
-	return sched_setaffinity(0, sizeof(set), &set) ? -errno : 0;
+	return pid;
 }
 
 /* waitpid() that goes on after a signal */
@@ -308,14 +323,49 @@ static inline pid_t ioport_wait(pid_t pid, int *status)
 	return ret;
 }
 
-static void __attribute__((constructor)) ioport_init(void)
+/* Give up root and all capabilities */
+static inline int ioport_become_nobody(void)
 {
-	ioport_catch_faults();
-	pthread_atfork(ioport_before_fork, NULL, ioport_in_child);
+	if (setgroups(0, NULL) ||
+	    setresgid(IOPORT_NOBODY, IOPORT_NOBODY, IOPORT_NOBODY) ||
+	    setresuid(IOPORT_NOBODY, IOPORT_NOBODY, IOPORT_NOBODY))
+		return -errno;
+
+	/* A change of the credentials resets it. */
+	if (ioport_parent)
+		ioport_die_with_parent();
+
+	return 0;
+}
+
+/* Pin a task, 0 for the caller, to a CPU, or to the first of its own if < 0 */
+static inline int ioport_pin(pid_t tid, int cpu)
+{
+	cpu_set_t set;
+
+	if (cpu < 0) {
+		if (sched_getaffinity(tid, sizeof(set), &set))
+			return -errno;
+		while (!CPU_ISSET(++cpu, &set))
+			;
+	}
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+
+	return sched_setaffinity(tid, sizeof(set), &set) ? -errno : 0;
+}
+
+static inline uint64_t ioport_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
 /*
- * The model, and the bitmap that the kernel keeps for a task
+ * The model of a bitmap, and the bitmap that the kernel keeps for a task
  */
 
 /* Set bits disable a port, as in the TSS and in the regset */
@@ -332,19 +382,13 @@ static inline void ioport_clear_all(struct ioport_map *map)
 static inline void ioport_set(struct ioport_map *map, unsigned int from,
 			      unsigned int num, bool turn_on)
 {
-	unsigned int port = from, end = from + num;
+	unsigned int port;
 
-	while (port < end) {
-		if (port % 8 == 0 && end - port >= 8) {
-			map->deny[port / 8] = turn_on ? 0 : 0xff;
-			port += 8;
-			continue;
-		}
+	for (port = from; port < from + num; port++) {
 		if (turn_on)
 			map->deny[port / 8] &= ~(1U << (port % 8));
 		else
 			map->deny[port / 8] |= 1U << (port % 8);
-		port++;
 	}
 }
 
@@ -372,8 +416,7 @@ static inline bool ioport_allows(const struct ioport_map *map,
  *
  * It shows what ioperm() has enabled. iopl() does not count.
  *
- * Return: 0, -ENXIO if the task has no bitmap, or the error of ptrace(), such
- * as -EINVAL from a kernel without X86_IOPL_IOPERM
+ * Return: 0, -ENXIO if the task has no bitmap, or the error of ptrace()
  */
 static inline int ioport_view(pid_t pid, struct ioport_map *map)
 {
@@ -394,25 +437,22 @@ static inline int ioport_view(pid_t pid, struct ioport_map *map)
  * @map:	Where to write the bitmap to, all ones if there is none
  *
  * A task cannot trace itself. But a child has the very same bitmap until one
- * of the two changes it, so a child is forked to be looked at, and is gone
- * when this returns. So is its reference on the bitmap.
+ * of the two changes it, so a child is looked at, and is gone when this
+ * returns. So is its reference on the bitmap.
  *
  * Return: as ioport_view(), or the error of fork()
  */
 static inline int ioport_view_self(struct ioport_map *map)
 {
-	bool bind = ioport_bind_children;
 	int ret, status;
 	pid_t pid;
 
 	ioport_clear_all(map);
 
-	pid = fork();
+	pid = ioport_fork();
 	if (pid < 0)
 		return -errno;
 	if (!pid) {
-		if (!bind)
-			ioport_bind_to_parent();
 		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 			_exit(errno);
 		syscall(SYS_kill, getpid(), SIGSTOP);
@@ -435,194 +475,26 @@ static inline int ioport_view_self(struct ioport_map *map)
 	return ret;
 }
 
-/*
- * Ports which may be touched
- */
-
-static uint8_t ioport_claimed[IOPORT_NR];
-
-static void __attribute__((constructor)) ioport_read_claims(void)
+/* The first port at which two bitmaps differ, IOPORT_NR if they are equal */
+static inline unsigned int ioport_differs(const struct ioport_map *a,
+					  const struct ioport_map *b)
 {
-	unsigned int from, to, port, known = 0;
-	char line[256];
-	FILE *file;
+	unsigned int port;
 
-	/* No file, and one that hides the numbers, tell nothing: touch none. */
-	memset(ioport_claimed, 1, sizeof(ioport_claimed));
-
-	file = fopen("/proc/ioports", "r");
-	if (!file)
-		return;
-
-	while (fgets(line, sizeof(line), file)) {
-		if (sscanf(line, " %x-%x", &from, &to) != 2 || to < from ||
-		    to >= IOPORT_NR)
-			continue;
-		if (to && !known++)
-			memset(ioport_claimed, 0, sizeof(ioport_claimed));
-		/* What a bridge passes on is claimed by the devices behind it */
-		if (strstr(line, ": PCI Bus "))
-			continue;
-		for (port = from; known && port <= to; port++)
-			ioport_claimed[port] = 1;
-	}
-	fclose(file);
-}
-
-/**
- * ioport_safe() - Check whether ports may be touched
- * @port:	The first port
- * @num:	The number of ports
- *
- * Only root sees the claims, they are read when the program starts. A program
- * that does not see them may only touch port 0x80.
- *
- * Return: true if the ports may be touched even if they are enabled
- */
-static inline bool ioport_safe(unsigned int port, unsigned int num)
-{
-	unsigned int end = port + num;
-
-	if (end > IOPORT_NR)
-		return false;
-
-	for (; port < end; port++) {
-		if (port != IOPORT_POST && ioport_claimed[port])
-			return false;
+	for (port = 0; port < IOPORT_NR; port++) {
+		if (ioport_allows(a, port, 1) != ioport_allows(b, port, 1))
+			break;
 	}
 
-	return true;
+	return port;
 }
 
-/**
- * ioport_find() - Find ports which nothing claims
- * @num:	How many, side by side
- * @align:	What to count the first one modulo, 1 if it does not matter
- * @phase:	What the first one is to be modulo @align
- * @below:	All of them are below this port, IOPORT_NR if anywhere
- *
- * Never finds port 0x80.
- *
- * Return: the first of the highest such ports, -1 if there are none
- */
-static inline int ioport_find(unsigned int num, unsigned int align,
-			      unsigned int phase, unsigned int below)
-{
-	int port;
-
-	for (port = (int)below - (int)num; port > IOPORT_POST; port--) {
-		if (port % align == phase && ioport_safe(port, num))
-			return port;
-	}
-
-	return -1;
-}
-
-/*
- * Comparing all ports with a model
- */
-
-/* Look at the bitmap that the kernel keeps for the task */
-#define IOPORT_BY_VIEW		1
-/* Try the ports, which shows the bitmap that the CPU uses */
-#define IOPORT_BY_ACCESS	2
-
-/*
- * May an enabled port be read just to see whether that works? Enough of them
- * are the first and the last one of each run of enabled ports, above those of
- * old devices that nothing claims. In a virtual machine IOPORT_PROBE_ALL=1 in
- * the environment allows all which nothing claims.
- */
-static inline bool ioport_may_read(const struct ioport_map *model,
-				   unsigned int port)
-{
-	const char *all = getenv("IOPORT_PROBE_ALL");
-
-	if (port == IOPORT_POST)
-		return true;
-	if (!ioport_safe(port, 1))
-		return false;
-	if (all && !strcmp(all, "1"))
-		return true;
-
-	return port >= 0x1000 && (!ioport_allows(model, port - 1, 1) ||
-				  !ioport_allows(model, port + 1, 1));
-}
-
-/**
- * ioport_agrees() - Try a port and compare with a model
- * @model:	The ports that the caller should have
- * @port:	The port to read from, unless it is enabled and must not be touched
- *
- * Return: false if the port is enabled, but should not be, or the reverse
- */
+/* May the port not be touched, or does INB do what the model says? */
 static inline bool ioport_agrees(const struct ioport_map *model,
 				 unsigned int port)
 {
-	bool right = ioport_allows(model, port, 1);
-
-	if (right && !ioport_may_read(model, port))
-		return true;
-
-	return ioport_inb(port) == right;
-}
-
-/**
- * ioport_compare() - Compare the ports of the caller with a model
- * @model:	The ports that the caller should have
- * @how:	IOPORT_BY_VIEW, IOPORT_BY_ACCESS or both. Only the latter shows
- *		the effect of iopl(3)
- * @why:	Where to write what is wrong, or an empty string
- * @len:	The size of @why
- *
- * Reads, byte by byte, all ports which have to be denied, and from those which
- * are enabled the few that may be touched. In threads which are on several
- * CPUs that is the TSS of the one that this thread is on.
- *
- * Return: the number of wrong ports, or a negative error number if the bitmap
- * cannot be seen
- */
-static inline int ioport_compare(const struct ioport_map *model, int how,
-				 char *why, size_t len)
-{
-	struct ioport_map seen;
-	unsigned int port;
-	int wrong = 0, ret;
-
-	why[0] = '\0';
-
-	if (how & IOPORT_BY_VIEW) {
-		ret = ioport_view_self(&seen);
-		if (ret && ret != -ENXIO) {
-			snprintf(why, len, "bitmap not readable: %s",
-				 strerror(-ret));
-			return ret;
-		}
-		for (port = 0; port < IOPORT_NR; port++) {
-			if (seen.deny[port / 8] == model->deny[port / 8] ||
-			    ioport_allows(&seen, port, 1) ==
-			    ioport_allows(model, port, 1))
-				continue;
-			if (!wrong++)
-				snprintf(why, len, "port 0x%x is %s in the bitmap",
-					 port, ioport_allows(&seen, port, 1) ?
-					 "enabled" : "disabled");
-		}
-	}
-
-	if (!(how & IOPORT_BY_ACCESS))
-		return wrong;
-
-	for (port = 0; port < IOPORT_NR; port++) {
-		if (ioport_agrees(model, port))
-			continue;
-		if (!wrong++)
-			snprintf(why, len, "inb from port 0x%x %s", port,
-				 ioport_allows(model, port, 1) ?
-				 "faulted" : "worked");
-	}
-
-	return wrong;
+	return !ioport_may_read(port, 1) ||
+	       ioport_inb(port) == ioport_allows(model, port, 1);
 }
 
 /*
@@ -636,10 +508,8 @@ static inline bool ioport_has_rawio(void)
 	};
 	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
 
-	if (syscall(SYS_capget, &head, data))
-		return false;
-
-	return data[0].effective & (1U << CAP_SYS_RAWIO);
+	return !syscall(SYS_capget, &head, data) &&
+	       data[0].effective & (1U << CAP_SYS_RAWIO);
 }
 
 static inline bool ioport_locked_down(void)
@@ -657,19 +527,13 @@ static inline bool ioport_locked_down(void)
 	return strstr(line, "[integrity]") || strstr(line, "[confidentiality]");
 }
 
-/**
- * ioport_errno() - Try to enable a port in a child
- *
- * The caller is not changed.
- *
- * Return: 0, or the negative error number that ioperm() gives here
- */
+/* Try to enable a port in a child. Returns 0 or the error of ioperm(). */
 static inline int ioport_errno(void)
 {
 	int status;
 	pid_t pid;
 
-	pid = fork();
+	pid = ioport_fork();
 	if (pid < 0)
 		return -errno;
 	if (!pid)
@@ -684,8 +548,7 @@ static inline int ioport_errno(void)
  * ioport_skip_reason() - Say why no port can be enabled
  *
  * Return: the reason for a SKIP, or NULL if ports can be enabled, or if that
- * fails in a way that is not for the environment to decide and thus is for the
- * test to find out
+ * fails in a way that is for the test to find out
  */
 static inline const char *ioport_skip_reason(void)
 {
@@ -702,50 +565,5 @@ static inline const char *ioport_skip_reason(void)
 		return NULL;
 	}
 }
-
-/*
- * Harness
- */
-
-/* Waits may take that many times longer than usual */
-static inline unsigned int ioport_slowness(void)
-{
-	const char *slow = getenv("KSFT_MACHINE_SLOW");
-
-	return slow && !strcmp(slow, "yes") ? 5 : 1;
-}
-
-#ifdef __KSELFTEST_HARNESS_H
-
-static inline void ioport_at_exit(void)
-{
-	if (!ksft_plan || (unsigned int)ksft_get_xskip_cnt() != ksft_plan)
-		return;
-
-	fflush(stdout);
-	_exit(KSFT_SKIP);
-}
-
-/*
- * For main(), like TEST_HARNESS_MAIN does. With KSFT_MACHINE_SLOW=yes the tests
- * have more time, and a run in which each test was skipped exits with 4, like
- * a test that skips does, instead of 0.
- */
-static inline int ioport_harness_run(int argc, char **argv)
-{
-	struct __fixture_metadata *f;
-	struct __test_metadata *t;
-
-	for (f = __fixture_list; f; f = f->next) {
-		for (t = f->tests; t; t = t->next)
-			t->timeout *= ioport_slowness();
-	}
-
-	atexit(ioport_at_exit);
-
-	return test_harness_run(argc, argv);
-}
-
-#endif /* __KSELFTEST_HARNESS_H */
 
 #endif /* __SELFTESTS_X86_IOPORT_HELPER_H */
