@@ -999,6 +999,7 @@ static int run(void)
 	printf("TAP version 13\n1..%d\n", NR_CHECKS + hotplug + failslab);
 	printf("# seed %lu, %u s, %u tasks, %u observers, %u CPUs\n", sh->seed,
 	       seconds, nr_tasks, nr_observers, sh->nr_cpus);
+	fflush(stdout);
 
 	/* Whoever started this may have had ports, they are inherited. */
 	good = !ioperm(0, NR_PORTS, 0) && !iopl(0);
