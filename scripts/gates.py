@@ -68,8 +68,8 @@ BOOTS = {"rt": "PREEMPT_RT", "lazy": "the least preemption"}
 XEN_SECONDS = 2400
 # They stay on the first CPU that they may use, and Xen's guests start all
 # others in another way.
-XEN_PINNED = ("ioperm_64", "ioperm_boundaries_64", "ioperm_random_64",
-              "iopl_64", "ioport_regset_64")
+XEN_PINNED = ("ioperm_64", "ioperm_boundaries_64", "iopl_64",
+              "ioport_regset_64")
 BISECT = "kunit"
 BISECTED = RESULTS / "bisect.json"
 PUBLISHED = ROOT / "results/bisect.json"

@@ -2,8 +2,9 @@
 """The programs that measure: where they are, how they are built.
 
 Used by scripts/study.py, which runs them in guests, scripts/measure.py, which
-runs them on the kernel that runs, and scripts/memory.py.  Two are tests of
-the series, in a kernel tree; the others are in bench/ and need no tree.
+runs them on the kernel that runs, scripts/memory.py and scripts/stress.py.
+Two are tests of the series, in a kernel tree; the others are in bench/ and
+need no tree.
 """
 
 import hashlib

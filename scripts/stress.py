@@ -2,23 +2,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run random I/O permissions against a model for long, on the debug kernel.
 
-The kernel has KASAN, UBSAN, lockdep, kmemleak and failslab.  ioperm_random
-does ioperm, iopl, fork, threads, exec, exit and moves at random, while CPUs
-go off- and online and allocations fail.  Every access has to agree with the
-model, the console must have no splat, and kmemleak must find nothing.  The
-last line counts; what may be skipped is nothing.
+The kernel has KASAN, UBSAN, lockdep, kmemleak and failslab.  ioperm_random, a
+program of bench/, does ioperm, iopl, fork, threads, exec, exit and moves at
+random, while CPUs go off- and online and allocations fail.  Every access has
+to agree with the model, the console must have no splat, and kmemleak must find
+nothing.  The last line counts; what may be skipped is nothing.
 """
 
 import argparse
 import re
 import time
 
-import bench
 from check import Tally, check_splat
-from common import (LOGS, Fail, build_lock, run_main, say, shown_path, stage,
-                    write_atomically)
+from common import (BUILD, LOGS, Fail, build_lock, run_main, say, shown_path,
+                    stage, write_atomically)
 from guest import boot, choose_kvm
 from kernel import build_sides
+from programs import build_bench
 
 TEST = "ioperm_random"
 RESULTS = ("accesses", "bitmaps", "calls", "tasks", "hotplug", "failslab")
@@ -29,8 +29,7 @@ BOOT_SECONDS = 900
 SCRIPT = """\
 leak=/sys/kernel/debug/kmemleak
 echo clear >$leak
-IOPORT_PROBE_ALL=1 KSFT_MACHINE_SLOW=yes {program} --seconds {seconds} \\
-    --seed {seed} --hotplug --failslab
+{program} --seconds {seconds} --seed {seed} --hotplug --failslab
 echo "status: $?"
 sleep 6
 echo scan >$leak
@@ -94,7 +93,7 @@ def main():
         raise Fail("one CPU cannot go offline: use --cpus 2 or more")
     with build_lock():
         tree = build_sides(("debug",))["debug"]
-        program = bench.build_test(tree, name=TEST)
+        program = build_bench(TEST, BUILD / "bench")
         script = SCRIPT.format(program=program, seconds=options.seconds,
                                seed=options.seed)
         tally = Tally()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The programs of bench/: they compile without a warning, and measure."""
+"""The programs of bench/: they compile without a warning, and work."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from helper import Case, heed_signals
 
 import programs
 
-NAMES = ("interactive_latency", "ioperm_memory", "pi_ping")
+NAMES = ("interactive_latency", "ioperm_memory", "ioperm_random", "pi_ping")
 # A few tenths of a second each.
 RUNS = (
     ("pi_ping", ("--loads", "0,2", "--seconds", "0.1", "--via", "pipe"),
@@ -63,6 +63,20 @@ class Programs(Case):
                           ["--json", self.temp / "no/file"]):
                 done = subprocess.run([program, *wrong], capture_output=True)
                 self.assertEqual(done.returncode, 1, (name, wrong))
+
+    def test_ioperm_random_with_a_wrong_option(self):
+        # It is not run here: it reads ports.
+        program = self.compile("ioperm_random")
+        for wrong in (["--none"], ["more"], ["--seconds", "0"],
+                      ["--tasks", "65"], ["--seed", "-1"]):
+            done = subprocess.run([program, *wrong], capture_output=True)
+            self.assertEqual(done.returncode, 1, wrong)
+        done = subprocess.run([program, "--help"], capture_output=True,
+                              text=True)
+        self.assertEqual(done.returncode, 0)
+        for option in ("--seconds", "--tasks", "--seed", "--hotplug",
+                       "--failslab"):
+            self.assertIn(option, done.stdout)
 
     def test_an_interrupted_one_leaves_no_task(self):
         for name in ("pi_ping", "interactive_latency"):
