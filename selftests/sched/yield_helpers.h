@@ -192,12 +192,15 @@ static inline void end_child(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* How often the caller was switched away from; @who: see getrusage() */
-static inline long count_switches(int who)
+/*
+ * How often the caller was switched away from. RUSAGE_SELF would account its
+ * runtime, which may end its turn.
+ */
+static inline long count_switches(void)
 {
 	struct rusage usage;
 
-	getrusage(who, &usage);
+	getrusage(RUSAGE_THREAD, &usage);
 	return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 

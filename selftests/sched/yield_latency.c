@@ -285,13 +285,12 @@ static void start_together(int me)
 /* The first task samples how long it takes until it is its turn again. */
 static void yield_only(bool first)
 {
-	int who = c->kind == SWITCH_PROC ? RUSAGE_SELF : RUSAGE_THREAD;
 	int i, nr = rounds / c->tasks;
 	long long last, now;
 	long switches;
 
 	pthread_barrier_wait(&sh->barrier);
-	switches = count_switches(who);
+	switches = count_switches();
 	last = now_ns();
 	if (!sh->start)
 		sh->start = last;
@@ -304,7 +303,7 @@ static void yield_only(bool first)
 		last = now;
 	}
 	sh->end = now_ns();
-	switches = count_switches(who) - switches;
+	switches = count_switches() - switches;
 	__atomic_add_fetch(&sh->switches, switches, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&sh->calls, nr, __ATOMIC_RELAXED);
 }
@@ -330,11 +329,11 @@ static void polite_step(unsigned long loops, bool measuring)
 	long switches;
 
 	work_loops(loops);
-	switches = count_switches(RUSAGE_SELF);
+	switches = count_switches();
 	start = now_ns();
 	sched_yield();
 	end = now_ns();
-	switches = count_switches(RUSAGE_SELF) - switches;
+	switches = count_switches() - switches;
 	if (!measuring)
 		return;
 

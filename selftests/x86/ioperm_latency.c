@@ -82,7 +82,7 @@ enum case_kind {
  * @name:	how it is reported; tools rely on it
  * @kind:	what is measured
  * @a:		ports of the measuring task, before the call if that is measured
- * @b:		SWITCH_PAIR: ports of its peer
+ * @b:		switch: ports of its peer
  * @from:	CALL_IOPERM: the first port of the call
  * @num:	CALL_IOPERM: how many ports
  * @turn_on:	CALL_IOPERM: enable or disable them
@@ -97,8 +97,8 @@ struct latency_case {
 	int turn_on;
 };
 
-#define SHARED(_name, _ports) \
-	{ .name = _name, .kind = SWITCH_SHARED, .a = _ports, .b = _ports }
+#define SHARED(_name, _a, _b) \
+	{ .name = _name, .kind = SWITCH_SHARED, .a = _a, .b = _b }
 #define PAIR(_name, _a, _b) \
 	{ .name = _name, .kind = SWITCH_PAIR, .a = _a, .b = _b }
 #define SWEEP(_a, _b) \
@@ -111,9 +111,9 @@ struct latency_case {
 
 static const struct latency_case cases[] = {
 	/* The rows of 2004: at most one bitmap, inherited by the peer */
-	SHARED("none", NONE),
-	SHARED("shared-0x80", ONE(0x80)),
-	SHARED("shared-65535", ONE(65535)),
+	SHARED("none", NONE, NONE),
+	SHARED("shared-0x80", ONE(0x80), ONE(0x80)),
+	SHARED("shared-65535", ONE(65535), ONE(65535)),
 
 	/* Each task has called ioperm() itself, so there are two bitmaps */
 	PAIR("pair-0x80-none", ONE(0x80), NONE),
@@ -638,7 +638,8 @@ static void json_case(FILE *file, const struct latency_case *c,
 	if (res->verdict != OK)
 		fprintf(file, ", \"reason\": \"%s\"}", res->reason);
 	else
-		fprintf(file, ", \"rounds\": %lu, \"min\": %llu, \"p50\": %llu, \"p99\": %llu, \"max\": %llu}",
+		fprintf(file, ", \"rounds\": %lu, \"min\": %llu, \"p50\": %llu, "
+				"\"p99\": %llu, \"max\": %llu}",
 			rounds_of(c), res->min, res->p50, res->p99, res->max);
 }
 

@@ -253,7 +253,7 @@ struct task {
 };
 
 /* Not shared, so that a task can fork */
-static char stacks[NR_TASKS][STACK_SIZE] __attribute__((aligned(16)));
+static _Alignas(16) char stacks[NR_TASKS][STACK_SIZE];
 
 static struct shared {
 	struct task	task[NR_TASKS];

@@ -161,32 +161,54 @@ static inline bool ioport_try(enum ioport_insn insn, unsigned int port)
 	uint32_t eax = 0;
 	bool denied;
 
-#define IOPORT_CASE(insn, text)						\
-	case insn:							\
-		asm volatile ("cld\n\tclc\n\t" text			\
-			      : "=@ccc" (denied), "+a" (eax),		\
-				"+S" (src), "+D" (dst)			\
-			      : "d" (dx) : "memory");			\
-		break
+#define IOPORT_ASM(text)						\
+	asm volatile ("cld\n\tclc\n\t" text				\
+		      : "=@ccc" (denied), "+a" (eax),			\
+			"+S" (src), "+D" (dst)				\
+		      : "d" (dx) : "memory")
 
 	switch (insn) {
-	IOPORT_CASE(IOPORT_INB, "inb %%dx, %%al");
-	IOPORT_CASE(IOPORT_INW, "inw %%dx, %%ax");
-	IOPORT_CASE(IOPORT_INL, "inl %%dx, %%eax");
-	IOPORT_CASE(IOPORT_INSB, "insb");
-	IOPORT_CASE(IOPORT_INSW, "insw");
-	IOPORT_CASE(IOPORT_INSL, "insl");
-	IOPORT_CASE(IOPORT_OUTB, "outb %%al, %%dx");
-	IOPORT_CASE(IOPORT_OUTW, "outw %%ax, %%dx");
-	IOPORT_CASE(IOPORT_OUTL, "outl %%eax, %%dx");
-	IOPORT_CASE(IOPORT_OUTSB, "outsb");
-	IOPORT_CASE(IOPORT_OUTSW, "outsw");
-	IOPORT_CASE(IOPORT_OUTSL, "outsl");
+	case IOPORT_INB:
+		IOPORT_ASM("inb %%dx, %%al");
+		break;
+	case IOPORT_INW:
+		IOPORT_ASM("inw %%dx, %%ax");
+		break;
+	case IOPORT_INL:
+		IOPORT_ASM("inl %%dx, %%eax");
+		break;
+	case IOPORT_INSB:
+		IOPORT_ASM("insb");
+		break;
+	case IOPORT_INSW:
+		IOPORT_ASM("insw");
+		break;
+	case IOPORT_INSL:
+		IOPORT_ASM("insl");
+		break;
+	case IOPORT_OUTB:
+		IOPORT_ASM("outb %%al, %%dx");
+		break;
+	case IOPORT_OUTW:
+		IOPORT_ASM("outw %%ax, %%dx");
+		break;
+	case IOPORT_OUTL:
+		IOPORT_ASM("outl %%eax, %%dx");
+		break;
+	case IOPORT_OUTSB:
+		IOPORT_ASM("outsb");
+		break;
+	case IOPORT_OUTSW:
+		IOPORT_ASM("outsw");
+		break;
+	case IOPORT_OUTSL:
+		IOPORT_ASM("outsl");
+		break;
 	default:
 		abort();
 	}
 
-#undef IOPORT_CASE
+#undef IOPORT_ASM
 
 	return !denied;
 }
