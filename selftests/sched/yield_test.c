@@ -24,7 +24,7 @@
 
 #define W100		USEC(100)
 #define S2		USEC(2800)
-#define MAX_TASKS	4
+#define MAX_TASKS	32
 /* Calls of each kind. */
 #define WANTED		6
 #define CGROUPS		"/sys/fs/cgroup"
@@ -649,6 +649,46 @@ CASE_FUNCTION(directed_yield)
 }
 #endif
 
+/* Yielders and hogs that may run anywhere: each worker gets its part. */
+CASE_FUNCTION(nobody_starves_on_many_cpus)
+{
+	const struct plan worker = { .role = WORKER, .slice = variant->slice,
+				     .work = variant->work };
+	const struct plan hog = { .slice = variant->slice };
+	long long ran[MAX_TASKS], total = 0;
+	int i, cpus, nr = 0;
+	cpu_set_t set;
+
+	/* The kernel takes those of them that exist. */
+	memset(&set, 0xff, sizeof(set));
+	sched_setaffinity(0, sizeof(set), &set);
+	sched_getaffinity(0, sizeof(set), &set);
+	for (i = 0; i < CPU_SETSIZE; i++) {
+		if (CPU_ISSET(i, &set) && nr++ >= MAX_TASKS / 4)
+			CPU_CLR(i, &set);
+	}
+	sched_setaffinity(0, sizeof(set), &set);
+	cpus = CPU_COUNT(&set);
+	if (cpus < 2)
+		SKIP(return, "one CPU");
+
+	for (i = 0; i < 4 * cpus; i++)
+		ASSERT_TRUE(add(self, i % 2 ? &hog : &worker));
+	usleep(200000);
+	for (i = 0; i < 4 * cpus; i++)
+		ran[i] = cpu_time(self->pid[i]);
+	usleep(variant->ms * 1000);
+	for (i = 0; i < 4 * cpus; i++) {
+		ran[i] = cpu_time(self->pid[i]) - ran[i];
+		total += ran[i];
+	}
+	end_all(self);
+	if (total < 0.9 * cpus * MSEC(variant->ms))
+		SKIP(return, "others used the CPUs");
+	for (i = 0; i < 4 * cpus; i++)
+		EXPECT_GE(ran[i], variant->least * MSEC(variant->ms));
+}
+
 TEST_F_TIMEOUT(yield, test, 240)
 {
 	variant->test(_metadata, self, variant);
@@ -695,6 +735,8 @@ CASE(after_a_storm) { SHARE(MSEC(20), W100, 1, 600),
 CASE(only_yielders) { .test = yielders_leave_each_other_alone,
 	.work = MSEC(2), .ms = 400 };
 #ifdef __x86_64__
+CASE(many_cpus) { .test = nobody_starves_on_many_cpus, .least = 0.01,
+	.slice = MSEC(100), .work = W100, .ms = 2000 };
 CASE(kvm_1_hog) { .test = directed_yield, .hogs = 1, .ms = 1000 };
 #endif
 
