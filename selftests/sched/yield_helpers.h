@@ -208,6 +208,7 @@ static inline long count_switches(void)
 static inline long long cpu_time(pid_t pid)
 {
 	clockid_t id;
+
 	return clock_getcpuclockid(pid, &id) ? 0 : clock_ns(id);
 }
 
@@ -306,6 +307,7 @@ static inline const char *guard_features(const char * const *bits, int nr)
 static inline int compare_ns(const void *a, const void *b)
 {
 	long long x = *(const long long *)a, y = *(const long long *)b;
+
 	return x < y ? -1 : x > y;
 }
 
@@ -333,6 +335,7 @@ static inline void json_head(FILE *file, const char *benchmark, int cpu)
 static inline bool machine_slow(void)
 {
 	const char *slow = getenv("KSFT_MACHINE_SLOW");
+
 	return slow && !strcmp(slow, "yes");
 }
 

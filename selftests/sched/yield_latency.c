@@ -59,13 +59,10 @@ struct yield_case {
 	int times;
 };
 
-#define POLITE_HOGS(_work, _label, _slice, _hogs, _times) \
+#define POLITE(_work, _label, _slice, _hogs, _times) \
 	{ .name = "polite-" #_work "us-slice-" _label "-hogs-" #_hogs, \
 	  .kind = POLITE, .work = _work, .slice = _slice, .hogs = _hogs, \
 	  .times = _times }
-#define POLITE(_work, _label, _slice, _times) \
-	POLITE_HOGS(_work, _label, _slice, 1, _times), \
-	POLITE_HOGS(_work, _label, _slice, 3, _times)
 #define WEIGHT(_name, _nice, _hog_nice) \
 	{ .name = "weight-" _name, .kind = POLITE, .work = 100, \
 	  .slice = 2800, .hogs = 1, .nice = _nice, .hog_nice = _hog_nice, \
@@ -97,17 +94,26 @@ static const struct yield_case cases[] = {
 	  .tasks = 10, .slice = 2800 },
 	{ .name = "switch-proc-40-slice-2.8ms", .kind = SWITCH_PROC,
 	  .tasks = 40, .slice = 2800 },
-	POLITE(20, "default", 0, 1),
-	POLITE_HOGS(20, "1.4ms", 1400, 1, 1),
-	POLITE_HOGS(20, "2.1ms", 2100, 1, 1),
-	POLITE(20, "2.8ms", 2800, 1),
-	POLITE(20, "20ms", 20000, 1),
-	POLITE(20, "100ms", 100000, 1),
-	POLITE(100, "default", 0, 1),
-	POLITE(100, "2.8ms", 2800, 3),
-	POLITE(100, "20ms", 20000, 1),
-	POLITE(100, "100ms", 100000, 3),
-	POLITE(500, "default", 0, 1),
+	POLITE(20, "default", 0, 1, 1),
+	POLITE(20, "default", 0, 3, 1),
+	POLITE(20, "1.4ms", 1400, 1, 1),
+	POLITE(20, "2.1ms", 2100, 1, 1),
+	POLITE(20, "2.8ms", 2800, 1, 1),
+	POLITE(20, "2.8ms", 2800, 3, 1),
+	POLITE(20, "20ms", 20000, 1, 1),
+	POLITE(20, "20ms", 20000, 3, 1),
+	POLITE(20, "100ms", 100000, 1, 1),
+	POLITE(20, "100ms", 100000, 3, 1),
+	POLITE(100, "default", 0, 1, 1),
+	POLITE(100, "default", 0, 3, 1),
+	POLITE(100, "2.8ms", 2800, 1, 3),
+	POLITE(100, "2.8ms", 2800, 3, 3),
+	POLITE(100, "20ms", 20000, 1, 1),
+	POLITE(100, "20ms", 20000, 3, 1),
+	POLITE(100, "100ms", 100000, 1, 3),
+	POLITE(100, "100ms", 100000, 3, 3),
+	POLITE(500, "default", 0, 1, 1),
+	POLITE(500, "default", 0, 3, 1),
 	WEIGHT("0-beside-m10", 0, -10),
 	WEIGHT("0-beside-10", 0, 10),
 	WEIGHT("0-beside-19", 0, 19),
@@ -780,8 +786,9 @@ static bool parse_options(int argc, char **argv)
 		case '?':
 			exit(KSFT_FAIL);
 		default:
-			*numbers[opt].value = parse_number(options[opt].name,
-				optarg, numbers[opt].min, numbers[opt].max);
+			*numbers[opt].value =
+				parse_number(options[opt].name, optarg,
+					     numbers[opt].min, numbers[opt].max);
 			break;
 		}
 	}

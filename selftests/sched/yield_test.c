@@ -29,8 +29,8 @@
 #define WANTED		6
 #define CGROUPS		"/sys/fs/cgroup"
 #define BASE_SLICE	SCHED_DEBUG "/base_slice_ns"
-#define get(x)		(*(volatile typeof(x) *)&(x))
-#define set(x, value)	(get(x) = (value))
+#define get(x)		__atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define set(x, value)	__atomic_store_n(&(x), value, __ATOMIC_RELAXED)
 
 /*
  * A hog computes all the time, a worker yields now and then, a stormer yields
@@ -429,8 +429,7 @@ CASE_FUNCTION(charge)
 			bad[owed]++;
 			/* Not logged here: the caller would not wait for that. */
 			snprintf(text, sizeof(text),
-				 ", as: lag %f, charged %f of %f, slice %f, "
-				 "deadline %f ahead of %f",
+				 ": lag %f, charged %f of %f, slice %f, deadline %f after %f",
 				 lag, price, cost, a.slice,
 				 a.deadline - a.vruntime, end - a.vruntime);
 		}

@@ -635,12 +635,13 @@ static void json_case(FILE *file, const struct latency_case *c,
 		verdict_names[res->verdict]);
 	if (a >= 0 && b >= 0)
 		fprintf(file, ", \"highest_port\": [%d, %d]", a, b);
-	if (res->verdict != OK)
+	if (res->verdict != OK) {
 		fprintf(file, ", \"reason\": \"%s\"}", res->reason);
-	else
-		fprintf(file, ", \"rounds\": %lu, \"min\": %llu, \"p50\": %llu, "
-				"\"p99\": %llu, \"max\": %llu}",
-			rounds_of(c), res->min, res->p50, res->p99, res->max);
+		return;
+	}
+	fprintf(file, ", \"rounds\": %lu, \"min\": %llu, \"p50\": %llu",
+		rounds_of(c), res->min, res->p50);
+	fprintf(file, ", \"p99\": %llu, \"max\": %llu}", res->p99, res->max);
 }
 
 static void write_json(FILE *file)

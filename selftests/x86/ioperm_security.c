@@ -253,7 +253,7 @@ struct task {
 };
 
 /* Not shared, so that a task can fork */
-static _Alignas(16) char stacks[NR_TASKS][STACK_SIZE];
+static long double stacks[NR_TASKS][STACK_SIZE / sizeof(long double)];
 
 static struct shared {
 	struct task	task[NR_TASKS];
@@ -507,7 +507,7 @@ FIXTURE_VARIANT(task_switch) {
 	long	mask[NR_SWITCHING][3];
 };
 
-#define ALWAYS(ports)		{ ports, ports, ports }
+#define ALWAYS(ports)		{ [0 ... 2] = (ports) }
 
 FIXTURE_VARIANT_ADD(task_switch, other_line) {
 	.mask = { ALWAYS(LOW), ALWAYS(BELOW), ALWAYS(HIGH) },

@@ -162,10 +162,12 @@ static inline bool ioport_try(enum ioport_insn insn, unsigned int port)
 	bool denied;
 
 #define IOPORT_ASM(text)						\
+({									\
 	asm volatile ("cld\n\tclc\n\t" text				\
 		      : "=@ccc" (denied), "+a" (eax),			\
 			"+S" (src), "+D" (dst)				\
-		      : "d" (dx) : "memory")
+		      : "d" (dx) : "memory");				\
+})
 
 	switch (insn) {
 	case IOPORT_INB:
