@@ -167,19 +167,27 @@ def check_export(tip):
 def checkpatch(name, dictionary, tree):
     """checkpatch --strict --codespell finds nothing in a patch.
 
-    Left out: the Signed-off-by, which the person who submits adds; commits
-    that the base, one commit without history, cannot know; the reminder
-    about MAINTAINERS, whose patterns cover the new files' folders.
+    Left out: the Signed-off-by, which the person who submits adds.
     """
-    text = (PATCHES / name).read_text(errors="replace")
+    run_checkpatch((PATCHES / name).read_text(errors="replace"), tree,
+                   dictionary, "--no-signoff")
+
+
+def run_checkpatch(mail: str, tree: Path, dictionary: Path, *options: str):
+    """Run checkpatch --strict --codespell on a patch; raises Fail.
+
+    Left out: commits that the base, one commit without history, cannot know;
+    the reminder about MAINTAINERS, whose patterns cover the new files'
+    folders; what excused() knows.
+    """
     ignored = ["UNKNOWN_COMMIT_ID", "FILE_PATH_CHANGES"]
     # A test of a system call that may be missing has to look at ENOSYS.
-    if re.search(r"^\+\+\+ b/tools/testing/selftests/", text, re.M):
+    if re.search(r"^\+\+\+ b/tools/testing/selftests/", mail, re.M):
         ignored.append("ENOSYS")
     done = subprocess.run(
-        ["./scripts/checkpatch.pl", "--strict", "--no-signoff", "--codespell",
+        ["./scripts/checkpatch.pl", "--strict", "--codespell", *options,
          f"--codespellfile={dictionary}", "--show-types",
-         f"--ignore={','.join(ignored)}", str(PATCHES / name)],
+         f"--ignore={','.join(ignored)}", "-"], input=mail,
         cwd=tree, capture_output=True, text=True, errors="replace",
         env=make_environment())
     words = done.stdout + done.stderr

@@ -32,13 +32,13 @@ from pathlib import Path
 
 from apply import touched_files, why_not
 from base import accept, version_of
-from check import USUAL, check_names, check_tags, codespell_dictionary
+from check import (USUAL, check_names, check_tags, codespell_dictionary,
+                   run_checkpatch)
 from common import (BUILD, GIT_IDENTITY, LOGS, PATCHES, ROOT, Fail,
                     build_lock, gated, git, run_git, run_logged, run_main, say,
                     series_patches, shown_path, stage, write_atomically)
 from export import FIXES, heading
 from gates import ALL_GATES
-from kernel import make_environment
 
 PLACE = BUILD / "submit"
 # Of each set: the branch, the cover letter, what it is.
@@ -307,24 +307,9 @@ class Workshop:
 
 def checkpatch_signed(work, commit):
     """checkpatch --strict --codespell on a commit that is signed off."""
-    mail = work.git("format-patch", "-1", "--stdout", "--no-signature",
-                    commit)
-    ignored = ["UNKNOWN_COMMIT_ID", "FILE_PATH_CHANGES"]
-    if re.search(r"^\+\+\+ b/tools/testing/selftests/", mail, re.M):
-        ignored.append("ENOSYS")
-    done = subprocess.run(
-        ["./scripts/checkpatch.pl", "--strict", "--codespell",
-         f"--codespellfile={codespell_dictionary()}", "--show-types",
-         f"--ignore={','.join(ignored)}", "-"],
-        cwd=work.tree, input=mail, capture_output=True, text=True,
-        errors="replace", env=make_environment())
-    words = done.stdout + done.stderr
-    total = re.search(r"^total: (\d+) errors, (\d+) warnings, (\d+) checks",
-                      words, re.M)
-    if not total or "No codespell typos will be found" in words:
-        raise Fail(f"checkpatch did not really run: {words.strip()[-300:]}")
-    if done.returncode or total.groups() != ("0", "0", "0"):
-        raise Fail("\n" + words.strip())
+    run_checkpatch(work.git("format-patch", "-1", "--stdout",
+                            "--no-signature", commit),
+                   work.tree, codespell_dictionary())
 
 
 def header(mail, name):

@@ -79,6 +79,22 @@ class Warnings(unittest.TestCase):
         self.assertEqual((tally.passed, tally.failed), (1, 1))
 
 
+class Checkpatch(unittest.TestCase):
+    """excused(): what checkpatch takes for arithmetic."""
+
+    WORDS = ("CHECK:SPACING: spaces preferred around that '*' (ctx:WxV)\n"
+             "#198: FILE: tools/testing/selftests/x86/ioport_regset.c:147:\n")
+
+    def test_a_type_of_the_harness_is_no_multiplication(self):
+        self.assertTrue(check.excused(
+            self.WORDS + "+static int a(FIXTURE_DATA(regset) *self)"))
+
+    def test_other_lines_and_other_findings_count(self):
+        self.assertFalse(check.excused(self.WORDS + "+\ta = b *c;"))
+        self.assertFalse(check.excused(
+            "ERROR:COMPLEX_MACRO: Macros\n+#define A FIXTURE_DATA(b) *c"))
+
+
 class Objects(Case):
     """Which objects hold what a patch touches."""
 
