@@ -726,6 +726,8 @@ CASE(beside_minus_10) { SHARE(S2, W100, 1, 2000),
 	.hog_nice = -10, .least = 0.009, .hogs_least = 0.903 };
 CASE(beside_idle) { SHARE(S2, W100, 1, 1500),
 	.hog_policy = SCHED_IDLE, .least = 1, .hogs_least = 0.001 };
+CASE(heavy_worker) { SHARE(S2, MSEC(20), 1, 2000),
+	.nice = -10, .hogs_least = 0.08 };
 CASE(groups_3_deep) { SHARE(MSEC(20), W100, 1, 600), .groups = 1 };
 CASE(light_hog_at_first) { SHARE(MSEC(20), W100, 1, 500),
 	.hog_nice = 19, .least = 0.8, .hogs_least = 15. / 1039, .first = 10 };
