@@ -722,8 +722,6 @@ CASE(beside_19) { SHARE(S2, W100, 1, 1000),
 	.hog_nice = 19, .least = 0.92, .hogs_least = 15. / 1039 };
 CASE(beside_10) { SHARE(S2, W100, 1, 1000),
 	.hog_nice = 10, .least = 0.5, .hogs_least = 110. / 1134 };
-CASE(beside_minus_10) { SHARE(S2, W100, 1, 2000),
-	.hog_nice = -10, .least = 0.009, .hogs_least = 0.903 };
 CASE(beside_idle) { SHARE(S2, W100, 1, 1500),
 	.hog_policy = SCHED_IDLE, .least = 1, .hogs_least = 0.001 };
 CASE(heavy_worker) { SHARE(S2, MSEC(20), 1, 2000),
