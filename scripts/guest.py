@@ -138,10 +138,6 @@ def boot_once(kernel, command, *, cpus=1, memory="1G", icount=None, kvm=False,
             # On a busy host the kernel's check whether timer interrupts
             # arrive may end too early, in a panic.
             arguments += ["--disable-kvm", "--append", "no_timer_check"]
-        if not (kvm or icount):
-            # There it also finds the TSC wrong. While the kernel then changes
-            # to another scheduler clock, that one can stand still for minutes.
-            arguments += ["--append", "tsc=reliable"]
         arguments.append("--qemu-opts=" + " ".join(
             filter(None, (FEW_PORTS, icount and ICOUNT[icount], qemu))))
         for parameter in append:

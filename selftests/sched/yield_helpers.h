@@ -193,14 +193,19 @@ static inline void end_child(pid_t pid)
 }
 
 /*
- * How often the caller was switched away from. RUSAGE_SELF would account its
- * runtime, which may end its turn.
+ * How often the caller was switched away from, and its runtime in ns up to
+ * then or to the last tick. RUSAGE_SELF would account its runtime now, which
+ * may end its turn.
  */
-static inline long count_switches(void)
+static inline long count_switches(long long *runtime)
 {
 	struct rusage usage;
 
 	getrusage(RUSAGE_THREAD, &usage);
+	if (runtime)
+		*runtime = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) *
+			   SEC(1) + USEC(usage.ru_utime.tv_usec +
+					 usage.ru_stime.tv_usec);
 	return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 

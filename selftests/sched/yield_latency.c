@@ -296,7 +296,7 @@ static void yield_only(bool first)
 	long switches;
 
 	pthread_barrier_wait(&sh->barrier);
-	switches = count_switches();
+	switches = count_switches(NULL);
 	last = now_ns();
 	if (!sh->start)
 		sh->start = last;
@@ -309,7 +309,7 @@ static void yield_only(bool first)
 		last = now;
 	}
 	sh->end = now_ns();
-	switches = count_switches() - switches;
+	switches = count_switches(NULL) - switches;
 	__atomic_add_fetch(&sh->switches, switches, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&sh->calls, nr, __ATOMIC_RELAXED);
 }
@@ -335,11 +335,11 @@ static void polite_step(unsigned long loops, bool measuring)
 	long switches;
 
 	work_loops(loops);
-	switches = count_switches();
+	switches = count_switches(NULL);
 	start = now_ns();
 	sched_yield();
 	end = now_ns();
-	switches = count_switches() - switches;
+	switches = count_switches(NULL) - switches;
 	if (!measuring)
 		return;
 
