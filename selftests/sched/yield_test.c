@@ -120,8 +120,7 @@ static void spin(long long ns)
 
 	for (; ns > 0; last = now) {
 		now = now_ns();
-		if (now - last < GAP)
-			ns -= now - last;
+		ns -= now - last < GAP ? now - last : GAP;
 	}
 }
 
