@@ -63,8 +63,11 @@ struct shared {
 	long long since;
 	/* Calls of the first task; alone: nobody else ran; late: > @limit. */
 	long long calls, alone, longest_run, first_alone, late, limit;
-	/* How long the caller works before its call, and how often it stopped. */
-	long long work, stops;
+	/*
+	 * How long the caller is to work before its call, how long that took,
+	 * and how often it stopped.
+	 */
+	long long work, took, stops;
 	/* How often the first task was preempted: as a hog, as a worker. */
 	long long switches, preempted;
 	/* In ns, by the host of a virtual machine. */
@@ -228,11 +231,14 @@ static bool next_stop(FIXTURE_DATA(yield) *self)
 static void run_caller(FIXTURE_DATA(yield) *self)
 {
 	struct shared *shared = self->shared;
+	long long start;
 
 	for (;; stop(self)) {
 		set(shared->last, 1);
 		stop(self);
+		start = now_ns();
 		spin(get(shared->work));
+		shared->took = now_ns() - start;
 		shared->alone = get(shared->last) == 1;
 		sched_yield();
 	}
@@ -420,8 +426,13 @@ CASE_FUNCTION(charge)
 		error = exact;
 		price = a.vruntime - b.vruntime - ran;
 		owed = lag > ran / 2;
-		/* Close to 0, or if it ran after the call, it may be either. */
-		if (!shared->alone || fabs(lag - ran / 2) < 0.02 / weight ||
+		/*
+		 * If something else ran or the scheduler's clock lost time,
+		 * close to 0, or if it ran after the call, it may be either.
+		 */
+		if (!shared->alone ||
+		    shared->took > USEC(100) + MSEC(ran * weight) ||
+		    fabs(lag - ran / 2) < 0.02 / weight ||
 		    (!owed && lag > 0 && i % 2 == 0) ||
 		    b.vruntime + ran >= b.deadline || (!owed && !is_long))
 			continue;
