@@ -53,14 +53,14 @@ PARTS = {
     "stress-ng": STRESS + " --yield 4 --switch 2 --wait 2 --sockpair 1",
     "batch": "chrt --batch 0 " + STRESS + " --yield 1",
     "fifo": "chrt --fifo 1 " + STRESS + " --cpu 1 --cpu-load 20",
-    "throttled": "echo $$ >/sys/fs/cgroup/throttled/cgroup.procs && "
+    "throttled": "echo 0 >/sys/fs/cgroup/throttled/cgroup.procs && "
                  + STRESS + " --yield 2",
     "core-1": COOKIE + STRESS + " --yield 2 --sockpair 1",
     "core-2": COOKIE + STRESS + " --yield 1 --switch 1",
     "hackbench": "while [ $(date +%s) -lt $end ]; do "
                  "hackbench -g 1 -l 20 || exit 1; done",
     # Its own watchdog takes what is this slow for a hang: it gets its share.
-    "yield_latency": "echo $$ >/sys/fs/cgroup/heavy/cgroup.procs && "
+    "yield_latency": "echo 0 >/sys/fs/cgroup/heavy/cgroup.procs && "
                      "while [ $(date +%s) -lt $end ]; do {program} "
                      "--cpu 0 --seconds 0.02 --rounds 500 --storm 0.1 "
                      "|| exit 1; done",

@@ -51,6 +51,12 @@
 /* Another delay port: enabled, but never touched */
 #define OTHER_PORT		0xed
 
+#ifdef __NR_timerfd_settime64
+#define NR_SETTIME		__NR_timerfd_settime64
+#else
+#define NR_SETTIME		__NR_timerfd_settime
+#endif
+
 #define DEFAULT_WAKES		50000
 /* Without --wakes: a case ends after that time, but not with fewer wakes. */
 #define MIN_WAKES		100
@@ -127,14 +133,16 @@ static uint32_t rnd(uint32_t limit)
 	return rnd_state % limit;
 }
 
+/*
+ * Not timerfd_settime(): a 32-bit C library may use the call that takes 32-bit
+ * times for it, which the kernel may lack.
+ */
 static void set_timer(int nr, uint64_t expires)
 {
-	struct itimerspec its = {
-		.it_value.tv_sec	= expires / NSEC_PER_SEC,
-		.it_value.tv_nsec	= expires % NSEC_PER_SEC,
-	};
+	int64_t its[] = { 0, 0, expires / NSEC_PER_SEC,
+			  expires % NSEC_PER_SEC };
 
-	if (timerfd_settime(timer_fd[nr], TFD_TIMER_ABSTIME, &its, NULL)) {
+	if (syscall(NR_SETTIME, timer_fd[nr], TFD_TIMER_ABSTIME, its, NULL)) {
 		ksft_perror("timerfd_settime");
 		_exit(KSFT_FAIL);
 	}
@@ -422,6 +430,8 @@ static void run_case(const struct drop_case *c)
 		timer_fd[i] = timerfd_create(CLOCK_MONOTONIC, 0);
 		if (timer_fd[i] < 0)
 			ksft_exit_fail_perror("timerfd_create");
+		/* Stopped; if that fails, it does so here and not in each child. */
+		set_timer(i, 0);
 	}
 	for (i = 0; i <= nr_observers; i++) {
 		pids[i] = ioport_fork();
