@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # Run on the board: kselftests, then benchmarks, results for LAVA.
 #
-# usage: run.sh SIDE RELEASE
+# usage: run.sh SIDE [BUILD_ID [COLLECTION:TEST]...]
 #
-# A result is one call of lava-test-case.  What a benchmark measured is
-# printed as lines 'LAB-DATA SIDE NAME base64', for 'scripts/lab.py --collect'.
+# Leaves these tests out, and tests no kernel but the one with this build ID.
+# A result is one call of lava-test-case.  What a benchmark measured is printed
+# as lines 'LAB-DATA SIDE NAME base64', for 'python -m tools.lab --collect'.
 # On purpose without 'set -e': one failure must not hide the rest.
 set -u
 
 side=${1:?SIDE is missing}
-release=${2:?RELEASE is missing}
 top=${LAB_TOP:-/opt/lab}
+notes=${LAB_NOTES:-/sys/kernel/notes}
 
 result() {
 	if command -v lava-test-case >/dev/null; then
@@ -22,20 +23,21 @@ result() {
 }
 
 # Whatever else it finds, on another kernel it means nothing.
-if [ "$(uname -r)" = "$release" ]; then
-	result kernel-release pass
-else
-	echo "this is $(uname -r), not $release"
-	result kernel-release fail
+case "$(od -An -v -tx1 "$notes" | tr -d ' \n')" in
+*"${2-}"*) result kernel pass ;;
+*)
+	echo "$(uname -r) is not the kernel with build ID $2"
+	result kernel fail
 	exit 1
-fi
+	;;
+esac
 
+[ $# -le 2 ] && without= || { shift 2; without=$(printf ' -S %s' "$@"); }
 cd "$top/kselftest" || exit 1
 ran=0
 for collection in x86 sched; do
 	grep -q "^$collection:" kselftest-list.txt || continue
-	./run_kselftest.sh -c "$collection" >"$top/$collection.ktap" 2>&1
-	cat "$top/$collection.ktap"
+	./run_kselftest.sh -c "$collection" $without 2>&1 | tee "$top/$collection.ktap"
 	# 'ok 3 selftests: x86: iopl_64 # SKIP ...', at the outermost level
 	sed -n 's/^\(not ok\|ok\) [0-9]* selftests: \([^:]*\): \(\S*\)\(.*\)$/\1|\2.\3|\4/p' \
 		"$top/$collection.ktap" >"$top/rows"

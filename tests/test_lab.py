@@ -1,197 +1,232 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The jobs of lab/ are valid, and their results come back."""
+"""The jobs of lab/, what comes back of them, and the roots they run in."""
 
-import base64
 import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
-import unittest
+import time
 from pathlib import Path
 
-from helper import ROOT, SCRIPTS, Case, environment, write
+import pytest
+from conftest import environment, write
 
-sys.path.insert(0, str(SCRIPTS))
-import lab  # noqa: E402
+from tools import bare, core, debian, lab
+from tools.core import Fail
+from tools.count import Count
 
-KSELFTEST = """\
-#!/bin/sh
-echo 'TAP version 13'
+KSELFTEST = """#!/bin/sh
+echo "# options: $*"
 echo '# ok 1 not the outermost level'
 echo 'ok 1 selftests: x86: good_64'
 echo 'not ok 2 selftests: x86: bad_64 # exit=1'
 echo 'ok 3 selftests: x86: missing_64 # SKIP'
 """
-URLS = ("--files", "http://files.example.org/x",
-        "--rootfs", "http://files.example.org/r.tar.xz")
+GOOD = dict.fromkeys(lab.NEEDED, "pass")
+needs_schema = pytest.mark.skipif(not lab.SCHEMA.exists(),
+                                  reason="needs lava-common")
 
 
-class Lab(Case):
-    """A repository with lab/, and two packed kernels."""
-
-    def setUp(self):
-        super().setUp()
-        self.copy_repo()
-        shutil.copytree(ROOT / "lab", self.repo / "lab")
-
-    def lab(self, *args, **env):
-        return self.run_script("lab.py", *args, **env)
-
-    def kernel(self, side, release):
-        """Make a built kernel and installed tests; returns --pack's words."""
-        tree = self.temp / side
-        write(tree, {"arch/x86/boot/bzImage": f"image of {side}",
-                     "include/config/kernel.release": release + "\n",
-                     "kselftest/run_kselftest.sh": KSELFTEST,
-                     "kselftest/kselftest-list.txt": "x86:good_64\n"})
-        return "--pack", side, tree, tree / "kselftest"
-
-    def pack(self, base="7.3.4-base", series="7.3.4-series"):
-        self.assertDone(self.lab(*self.kernel("base", base)), base)
-        self.assertDone(self.lab(*self.kernel("series", series)), series)
-
-    def need_schema(self):
-        if not lab.SCHEMA.exists():
-            self.skipTest(f"there is no {lab.SCHEMA}")
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for all that is written, with a copy of lab/."""
+    shutil.copytree(core.ROOT / "lab", tmp_path / "lab")
+    monkeypatch.setattr(core, "BUILD", tmp_path)
+    for module, name, path in (
+            (lab, "LAB", "lab"), (lab, "BOARDS", "boards"),
+            (lab, "RESULTS", "results"), (lab, "LOGS", "logs"),
+            (bare, "PLACE", "bare/root"), (bare, "LOGS", "logs")):
+        monkeypatch.setattr(module, name, tmp_path / path)
+    return tmp_path
 
 
-class Jobs(Lab):
-    """What is sent to a lab."""
-
-    def test_each_board_has_a_valid_job(self):
-        self.need_schema()
-        self.assertDone(self.lab("--check"), f"{len(lab.boards())} job "
-                        "definitions are valid")
-
-    def test_a_wrong_definition_is_found(self):
-        self.need_schema()
-        for old, new in (("to: tftp", "to: tftpp"),
-                         ("    namespace: $side\n    method", "    method"),
-                         ("minutes: 45", "minutes: 451")):
-            path = self.repo / "lab/side.yaml"
-            text = (ROOT / "lab/side.yaml").read_text()
-            path.write_text(text.replace(old, new))
-            if path.read_text() != text:
-                self.assertRefused(self.lab("--check"), "is not a job")
-
-    def test_a_job_boots_both_kernels_on_one_board(self):
-        self.need_schema()
-        self.pack()
-        self.assertDone(self.lab("--jobs", *URLS), "nothing was submitted")
-        text = (self.build / "lab/jobs/x86.yaml").read_text()
-        for word in ("http://files.example.org/x/bzImage-base",
-                     "http://files.example.org/x/bzImage-series",
-                     "./run.sh base 7.3.4-base",
-                     "./run.sh series 7.3.4-series"):
-            self.assertIn(word, text)
-
-    def test_kernels_that_look_alike_are_refused(self):
-        self.pack("7.3.4", "7.3.4")
-        self.assertRefused(self.lab("--jobs", *URLS), "LOCALVERSION")
-
-    def test_what_is_missing_is_said(self):
-        self.assertRefused(self.lab("--jobs", *URLS), "base is not packed")
-        self.assertRefused(self.lab("--jobs"), "give FILES=URL")
-        self.assertRefused(self.lab("--pack", "base", self.temp, self.temp),
-                           "build the kernel")
-        self.assertRefused(self.lab("--pack", "left", self.temp, self.temp),
-                           "not left")
-
-    def test_a_wrong_row_of_the_boards_is_refused(self):
-        write(self.repo, {"lab/boards.txt": "# none\n"})
-        self.assertRefused(self.lab("--check"), "names no board")
-        write(self.repo, {"lab/boards.txt": "# one\n\nx86 floppy\n"})
-        self.assertRefused(self.lab("--check"), "boards.txt, line 3")
-
-    def test_what_a_board_loads_belongs_to_root(self):
-        words = self.kernel("base", "7.3.4-base")
-        if os.geteuid() == 0:
-            # As if a user had built it.
-            os.chown(self.repo / "lab/run.sh", 1234, 1234)
-        self.assertDone(self.lab(*words))
-        with tarfile.open(self.build / "lab/files/lab-base.tar.xz") as tar:
-            names = {member.name: member for member in tar}
-        self.assertEqual(names["opt/lab/run.sh"].uid, 0)
-        self.assertEqual(names["opt/lab/run.sh"].uname, "root")
-        self.assertTrue(names["opt/lab/run.sh"].mode & 0o111)
-        self.assertIn("opt/lab/kselftest/run_kselftest.sh", names)
+def program(path: Path, text: str) -> None:
+    """Write a shell script that can be run."""
+    write(path.parent, {path.name: text})
+    path.chmod(0o755)
 
 
-class Board(Lab):
-    """What runs on the board."""
-
-    def run_board(self, release=os.uname().release, **files):
-        """Run lab/run.sh as a board would; returns its output (str)."""
-        top = self.temp / "board"
-        write(top, {"kselftest/run_kselftest.sh": KSELFTEST,
-                    "kselftest/kselftest-list.txt": "x86:good_64\n", **files})
-        for path in (top / "kselftest").rglob("*"):
-            path.chmod(0o755)
-        self.stub("dmesg", "echo all is well\n")
-        done = subprocess.run(
-            ["sh", self.repo / "lab/run.sh", "series", release],
-            env=environment(LAB_TOP=top, PATH=f"{self.bin}:"
-                            + os.environ["PATH"]),
-            capture_output=True, text=True, timeout=60)
-        self.log = self.temp / "log"
-        self.log.write_text(done.stdout)
-        return done.stdout
-
-    def test_each_selftest_is_a_result(self):
-        out = self.run_board()
-        self.assertEqual(
-            [row for row in out.splitlines() if row.startswith("LAB-RES")],
-            ["LAB-RESULT series kernel-release pass",
-             "LAB-RESULT series x86.good_64 pass",
-             "LAB-RESULT series x86.bad_64 fail",
-             "LAB-RESULT series x86.missing_64 skip",
-             "LAB-RESULT series kselftest-ran pass",
-             "LAB-RESULT series dmesg pass"])
-
-    def test_lava_is_told(self):
-        self.stub("lava-test-case", 'echo "told $*"\n')
-        self.assertIn("told x86.bad_64 --result fail", self.run_board())
-
-    def test_another_kernel_is_not_tested(self):
-        out = self.run_board(release="1.2.3")
-        self.assertIn("LAB-RESULT series kernel-release fail", out)
-        self.assertNotIn("x86.good_64", out)
-
-    def test_a_run_of_nothing_fails(self):
-        out = self.run_board(**{"kselftest/run_kselftest.sh": "#!/bin/sh\n"})
-        self.assertIn("LAB-RESULT series kselftest-ran fail", out)
-
-    def test_figures_come_back(self):
-        report = {"cases": [{"name": "none", "p50": n} for n in range(99)]}
-        self.run_board(**{"kselftest/x86/ioperm_latency_64":
-                          "#!/bin/sh\ncat >\"$2\" <<'END'\n"
-                          + json.dumps(report) + "\nEND\n"})
-        # A log of LAVA has a time before each line.
-        rows = self.log.read_text().splitlines()
-        self.log.write_text("".join(f"2026-11-20T12:00:00 {row}\n"
-                                    for row in rows))
-        self.assertDone(self.lab("--collect", f"apu2={self.log}"), "apu2")
-        path = self.build / "lab/results/apu2/series/ioperm_latency.json"
-        self.assertEqual(json.loads(path.read_text()), report)
-
-    def test_a_benchmark_without_figures_fails(self):
-        out = self.run_board(**{"kselftest/x86/ioperm_latency_64":
-                                "#!/bin/sh\nexit 1\n"})
-        self.assertIn("LAB-RESULT series ioperm_latency fail", out)
-
-    def test_a_log_without_figures_is_refused(self):
-        log = self.temp / "log"
-        log.write_text("nothing\n")
-        self.assertRefused(self.lab("--collect", f"apu2={log}"),
-                           "has no LAB-DATA")
-        half = base64.b64encode(b'{"a": 1').decode()
-        log.write_text(f"LAB-DATA series ioperm_latency {half}\n")
-        self.assertRefused(self.lab("--collect", f"apu2={log}"), "damaged")
-        self.assertRefused(self.lab("--collect", "apu2"), "not BOARD=LOG")
-        self.assertEqual(list(Path(self.build).glob("lab/results/*")), [])
+@needs_schema
+def test_a_wrong_job_is_found(place: Path) -> None:
+    lab.check_jobs()
+    for name, old, new in (("board", "to: tftp", "to: tftpp"),
+                           ("test", "minutes: 120", "minutes: 1201")):
+        path = place / f"lab/{name}.yaml"
+        text = path.read_text()
+        path.write_text(text.replace(old, new))
+        with pytest.raises(Fail, match="is not a job"):
+            lab.check_jobs()
+        path.write_text(text)
 
 
-if __name__ == "__main__":
-    unittest.main()
+@needs_schema
+def test_a_job_boots_both_kernels_on_one_board(place: Path) -> None:
+    write(place, {"lab/boards.txt": "qemu qemu\napu2 ipxe console=ttyS0\n"})
+    with pytest.raises(Fail, match="give FILES=URL"):
+        lab.write_jobs("", "")
+    with pytest.raises(Fail, match="lab --pack"):
+        lab.write_jobs("http://x", "")
+    write(place, {"boards/kernels.json": '{"base": "aa", "series": "bb"}'})
+    lab.write_jobs("http://x/", "")
+    text = (place / "boards/apu2.yaml").read_text()
+    for word in ("http://x/bzImage-base", "http://x/bzImage-series",
+                 "http://x/root.cpio.gz", "./run.sh base aa",
+                 "./run.sh series bb", "method: ipxe", "console=ttyS0"):
+        assert word in text
+    assert not (place / "boards/qemu.yaml").exists()
+
+
+@pytest.mark.parametrize("rows, why", [
+    ("qemu qemu\n\nx86 floppy\n", "line 3"), ("x86 grub\n", "no row"),
+    ('x86 grub a"b\n', "line 1")])
+def test_a_wrong_row_is_refused(place: Path, rows: str, why: str) -> None:
+    write(place, {"lab/boards.txt": rows})
+    with pytest.raises(Fail, match=why):
+        lab.boards()
+
+
+def test_what_a_board_loads(place: Path,
+                            monkeypatch: pytest.MonkeyPatch) -> None:
+    write(place, {"k/x/iopl_64": "", "obj/bzImage": "image", "root": ""})
+    subprocess.run(["gcc", "-shared", "-nostdlib", "-x", "c", "/dev/null",
+                    "-Wl,--build-id=0xab12cd34", "-o", place / "obj/vmlinux"],
+                   check=True)
+    for name, value in (("build_sides", None), ("source", None),
+                        ("make_arguments", ()), ("install", place / "k"),
+                        ("image", place / "obj/bzImage"),
+                        ("objects", place / "obj"),
+                        ("board_root", place / "root")):
+        monkeypatch.setattr(lab, name, lambda *_, value=value: value)
+    assert lab.pack({"series": "x"}, lab.BOARDS) == {"series": "ab12cd34"}
+    assert (lab.BOARDS / "bzImage-series").read_text() == "image"
+    with tarfile.open(lab.BOARDS / "lab.tar.xz") as tar:
+        names = {member.name: member for member in tar}
+    assert names["opt/lab/run.sh"].mode & 0o111
+    assert names["opt/lab/kselftest/x/iopl_64"].uid == 0
+
+
+def run_board(place: Path, *more: str, runner: str = KSELFTEST,
+              latency: str = "") -> list[str]:
+    """Run run.sh on a kernel with the build ID 6262; return its output."""
+    write(place, {"notes": "GNU\0bb\0",
+                  "top/kselftest/kselftest-list.txt": "x86:good_64"})
+    program(place / "top/kselftest/run_kselftest.sh", runner)
+    program(place / "top/kselftest/x86/ioperm_latency_64", latency)
+    program(place / "bin/dmesg", "echo all is well")
+    program(place / "bin/lava-test-case", 'echo "$1 $3"')
+    return subprocess.run(
+        ["sh", place / "lab/run.sh", "series", *more], text=True,
+        env=environment(LAB_TOP=place / "top", LAB_NOTES=place / "notes",
+                        PATH=f"{place / 'bin'}:{os.environ['PATH']}"),
+        capture_output=True, timeout=60).stdout.splitlines()
+
+
+def test_each_selftest_is_a_result(place: Path) -> None:
+    told = run_board(place, "6262", "x86:one", "x86:two")
+    assert [row for row in told if row.split()[-1] in
+            ("pass", "fail", "skip")] == [
+        "kernel pass", "x86.good_64 pass", "x86.bad_64 fail",
+        "x86.missing_64 skip", "kselftest-ran pass", "ioperm_latency fail",
+        "dmesg pass"]
+    assert "# options: -c x86 -S x86:one -S x86:two" in told
+    assert run_board(place, "6363")[-1] == "kernel fail"
+    assert "kselftest-ran fail" in run_board(place, runner="#!/bin/sh\n")
+
+
+def log_of(place: Path, cases: dict[str, str], told: list[str]) -> Path:
+    """Write a job's raw log as LAVA does."""
+    rows = [f'"results", "msg": {{"case": "{name}", "definition": "0_series"'
+            f', "endtc": ! "4", "result": "{verdict}"}}'
+            for name, verdict in cases.items()]
+    rows += [f'"target", "msg": "{row}"' for row in told]
+    write(place, {"log": "".join(
+        f'- {{"dt": "2026-11-20", "lvl": {row}}}\n' for row in rows)})
+    return place / "log"
+
+
+def test_results_and_figures_come_back(place: Path) -> None:
+    report = {"cases": [{"name": "none", "p50": n} for n in range(99)]}
+    told = run_board(place, latency="#!/bin/sh\ncat >\"$2\" <<'END'\n"
+                     f"{json.dumps(report)}\nEND\n")
+    assert lab.collect(log_of(place, GOOD, told)) == {
+        "series": {"cases": GOOD, "figures": {"ioperm_latency": report}}}
+    first = next(row for row in told if row.startswith("LAB-DATA"))
+    told.remove(first)
+    with pytest.raises(Fail, match="ioperm_latency measured .* damaged"):
+        lab.collect(log_of(place, GOOD, told))
+    with pytest.raises(Fail, match="is it the raw log"):
+        lab.collect(log_of(place, {}, []))
+    write(place, {"log": '- {"lvl": "error", "msg": "JobError: no disk"}'})
+    with pytest.raises(Fail, match="no disk"):
+        lab.collect(place / "log")
+
+
+@pytest.mark.parametrize("base, series, pattern, failed", [
+    ({}, {}, "", 0), ({"dmesg": "fail"}, {}, "", 1),
+    ({"x86.iopl": "skip"}, {"x86.iopl": "fail"}, lab.OWN, 1),
+    ({"x86.iopl": "fail"}, {"x86.iopl": "fail"}, "", 0),
+    ({"x86.amx": "pass"}, {"x86.amx": "fail"}, lab.OWN, 0),
+    ({"x86.amx": "pass"}, {"x86.amx": "fail"}, "", 1),
+    ({"x86.iopl": "fail"}, {}, lab.OWN, 1),
+    ({}, {"sched.new": "fail"}, lab.OWN, 1)])
+def test_no_test_may_be_worse(place: Path, base: dict, series: dict,
+                              pattern: str, failed: int) -> None:
+    found = {side: {"cases": GOOD | cases, "figures": {}} for side, cases
+             in (("base", base), ("series", series))}
+    count = Count()
+    lab.count_board(count, "apu2", found, pattern)
+    assert count.failed == failed
+    assert json.loads((place / "results/lab.json").read_text()) == {
+        "apu2": found}
+    lab.count_board(count, "x86", {"series": found["series"]}, pattern)
+    assert count.failed >= failed + len(lab.NEEDED)
+
+
+def sleeps(seconds: int) -> bool:
+    """Tell whether a process 'sleep SECONDS' runs anywhere."""
+    all_arguments = subprocess.run(
+        ["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null"],
+        capture_output=True).stdout
+    return f"sleep\0{seconds}\0".encode() in all_arguments
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("killed", [False, True])
+def test_nothing_outlives_a_root(killed: bool) -> None:
+    process = subprocess.Popen(debian.inside(
+        Path("/"), ["sh", "-c", f"setsid sleep {98765 + killed} & sleep "
+                    f"{100 if killed else 2}"], network=False))
+    end = time.monotonic() + 30
+    while not sleeps(98765 + killed):
+        assert time.monotonic() < end
+    if killed:
+        process.kill()
+    process.wait(timeout=30)
+    while sleeps(98765 + killed):
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("command, wrong", [
+    ("echo", ""), ("false", "status 1"),
+    ("make check", "its last line is 'make: 1 passed, 1 failed'")])
+def test_commands_on_a_bare_debian(
+        place: Path, monkeypatch: pytest.MonkeyPatch, command: str,
+        wrong: str) -> None:
+    program(place / "bin/make", "echo 'make: 1 passed, 1 failed'\n")
+    monkeypatch.setenv("PATH", f"{place / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(bare, "why_not", lambda: "")
+    monkeypatch.setattr(bare, "make_root",
+                        lambda root, *_: root.mkdir(parents=True))
+    monkeypatch.setattr(bare, "git", lambda *_, **__: "")
+    monkeypatch.setattr(bare, "inside",
+                        lambda root, words: [*words[:2], command])
+    count = Count()
+    bare.group(count, (command,))
+    assert count.failed == bool(wrong)
+    assert wrong in "".join(row[2] for row in count.rows if row[0] == "fail")
+    assert not (place / "bare").exists()
+    monkeypatch.setattr(bare, "why_not", lambda: "needs root")
+    count.expected.append("bare: *")
+    bare.group(count, (command,))
+    assert count.skipped == 1

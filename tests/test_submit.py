@@ -1,477 +1,271 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Mails are prepared in a user's clone, and nothing else happens to it."""
+"""tools/submit.py: mails from a user's clone, which nothing else happens to.
+
+The patches, get_maintainer.pl and checkpatch.pl are small ones of our own;
+b4 is the real one.
+"""
 
 import email
-import email.header
-import email.utils
-import functools
-import io
-import os
+import email.policy
 import re
 import shutil
-import subprocess
-import sys
-import unittest
-from contextlib import redirect_stdout
-from pathlib import Path
-from unittest import mock
+from email.message import EmailMessage
 
-from helper import (FIX, SELFTEST, Case, commit, environment, git,
-                    make_clone, snapshot, workshop, write)
+import pytest
+from conftest import (COMMITS, IOPORT, ROOT, Box, commit, git, make_clone,
+                      snapshot, write)
 
-import check
-import common
-import gates
-import submit
-from common import Fail
+from tools import submit
+from tools.core import Fail
 
-TAG = "\n\nAssisted-by: LLM [checkpatch]"
-COVER = "x86: {0}\n\nWhy all of this.\n\nIn two paragraphs.\n"
+PERSON = ("Jane Doe", "jane@example.org")
+LETTER = "x86: {}\n\nWhy all of this.\n\nIn two paragraphs.\n"
+CHECKPATCH, MAINTAINER = "scripts/checkpatch.pl", "scripts/get_maintainer.pl"
 STUBS = {
-    "scripts/get_maintainer.pl": """#!/bin/sh
+    MAINTAINER: """#!/bin/sh
 cat >/dev/null
-case " $* " in
-*" --nom "*) echo 'linux-kernel@vger.kernel.org' ;;
-*) echo 'A Maintainer <maintainer@example.org>' ;;
-esac
+echo "$*" | grep -q nom && echo 'linux-kernel@vger.kernel.org' ||
+    echo 'A Maintainer <maintainer@example.org>'
 """,
-    "scripts/checkpatch.pl": """#!/bin/sh
+    CHECKPATCH: """#!/bin/sh
 found=0
-grep -q 'bad style' - && found=1
+grep -q 'bad style' && found=1 && echo && echo 'WARNING:STYLE: bad' && echo
 echo "total: 0 errors, $found warnings, 0 checks, 9 lines checked"
-exit $found
-""",
-}
-B4 = Path(sys.prefix) / "bin/b4"
+"""}
 
 
-@functools.cache
-def submitted():
-    """Return {name: bytes} of two patches, the first one a fix."""
-    clone = make_clone(workshop() / "submitted")
-    for subject, body, files in (FIX, SELFTEST):
-        fix = "Fixes:" in body
-        commit(clone, subject, body + ("\n" if fix else "\n\n") + TAG.strip()
-               + ("\nCc: stable@vger.kernel.org" if fix else ""), files)
-    names = git(clone, "format-patch", "--no-signature", "--no-numbered",
-                "-o", workshop() / "submitted-patches", "-2").split()
-    return {Path(name).name: Path(name).read_bytes() for name in names}
+class User:
+    """A repository whose series has a fix and a test, and a user's clone."""
 
-
-class Sets(unittest.TestCase):
-    """chosen(): which patches of the repository's series are in a set."""
-
-    def test_each_patch_has_a_maintainer(self):
-        everything = submit.chosen("all")
-        x86, sched = submit.chosen("x86"), submit.chosen("sched")
-        self.assertEqual(sorted(x86 + sched), sorted(everything))
-        self.assertTrue(all("sched" in name for name in sched), sched)
-
-    def test_the_fixes_are_the_first_of_x86(self):
-        fixes = submit.chosen("fixes")
-        self.assertEqual(submit.chosen("x86")[:len(fixes)], fixes)
-        # Those of the tests are not for stable, nor for its people.
-        self.assertFalse([name for name in fixes if "selftests" in name])
-
-    def test_each_has_a_letter(self):
-        for name, (_, cover, _) in submit.SETS.items():
-            with self.subTest(name):
-                text = (submit.ROOT / "submit" / cover).read_text()
-                self.assertNotIn("@", text)
-                self.assertEqual([row for row in text.splitlines()
-                                  if len(row) > 75], [])
-
-
-class Authored(unittest.TestCase):
-    """authored(): whose the patch is, in the order of the tip tree."""
-
-    TEXT = ("From: A Team\n <team@example.org>\nSubject: [PATCH] x\n\nWhy.\n\n"
-            "Fixes: 0123456789ab (\"y\")\nAssisted-by: LLM checkpatch\n{}---\n"
-            " a | 1 +\n\n+Assisted-by: in a text\n")
-
-    def test_order_of_the_tags(self):
-        for more in ("", "Cc: stable@vger.kernel.org\n"):
-            text = submit.authored(self.TEXT.format(more), "Jane Doe",
-                                   "jane@example.org")
-            self.assertIn("From: Jane Doe <jane@example.org>\nSubject", text)
-            self.assertIn("Assisted-by: LLM checkpatch\nSigned-off-by: Jane "
-                          f"Doe <jane@example.org>\n{more}---\n", text)
-            self.assertEqual(text.count("Signed-off-by"), 1)
-
-    def test_what_is_no_patch_of_ours_is_refused(self):
-        for words in ("From: A", "Assisted-by: LLM"):
-            with self.assertRaises(Fail):
-                submit.authored(self.TEXT.format("").replace(words, "x"),
-                                "Jane Doe", "jane@example.org")
-
-
-class Gates(Case):
-    """What these patches have passed is known, what they have not is run."""
-
-    def setUp(self):
-        super().setUp()
-        for module, names in (
-                (common, {"GATED": self.temp / "gates.json",
-                          "RESULTS": self.temp,
-                          "series_key": lambda: self.key}),
-                (check, {"series_key": lambda: self.key})):
-            patch = mock.patch.multiple(module, **names)
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.key = "the series"
-
-    def passed(self, job, *groups):
-        """The series passed these groups of tests."""
-        for name in groups:
-            common.record_gate(f"{job}: {name}", self.key, 10, 1)
-
-    def run_gates(self, wish, passing):
-        """pass_gates() when the scripts pass or not; returns what it said
-        and the command lines (list of list of str)."""
-        ran = []
-
-        def script(command, **_):
-            command = [str(word) for word in command]
-            if command[0] == sys.executable:
-                ran.append([Path(command[1]).stem, *command[2:]])
-                if passing:
-                    self.passed(Path(command[1]).stem, *command[3::2])
-
-        with mock.patch("subprocess.run", script), \
-                redirect_stdout(io.StringIO()):
-            return submit.pass_gates(wish), ran
-
-    def test_only_what_was_not_passed_is_run(self):
-        self.passed("check", *(name for name in check.USUAL
-                               if name != "kernels"))
-        rows, ran = self.run_gates("check", True)
-        self.assertEqual(ran, [["check", "--only", "kernels"]])
-        self.assertIn(f"{10 * len(check.USUAL)} passed, 0 failed, "
-                      f"{len(check.USUAL)} skipped", rows[0])
-        self.assertEqual(self.run_gates("check", False), (rows, []))
-
-    def test_other_patches_have_passed_nothing(self):
-        self.passed("check", *check.USUAL)
-        self.assertEqual(submit.owed("check"), {})
-        self.key = "changed"
-        self.assertEqual(submit.owed("check"), {"check": list(check.USUAL)})
-
-    def test_all_is_what_check_all_runs(self):
-        rows, ran = self.run_gates("all", True)
-        self.assertEqual([words[0] for words in ran], ["check", "gates"])
-        self.assertEqual(ran[0][2::2], [name for name in (
-            *check.USUAL, "debug") if name != "matrix"])
-        self.assertEqual(ran[1][2::2], list(gates.ALL_GATES))
-        self.assertIn("make check-all", rows[0])
-        # Its matrix is the wider one.
-        self.assertEqual(self.run_gates("check", False)[1], [])
-
-    def test_a_failure_ends_it(self):
-        with self.assertRaisesRegex(Fail, "series, prefixes"):
-            self.run_gates("check", False)
-
-    def test_no_asks_for_none(self):
-        self.assertEqual(self.run_gates("no", False), ([], []))
-
-    def test_what_failed_or_was_a_part_is_not_kept(self):
-        def good(tally):
-            tally.ok("a test")
-
-        with redirect_stdout(io.StringIO()):
-            check.run_groups(check.Tally(), {"one": good}, "check")
-            check.run_groups(check.Tally(), {"part": good})
-            tally = check.Tally()
-            check.run_groups(tally, {
-                "bad": lambda tally: tally.fail("a test", "why"),
-                "after": good, "none": lambda tally: None}, "check")
-        self.assertEqual(list(common.gated()),
-                         ["check: one", "check: after"])
-        self.assertEqual(tally.failed, 2)
-
-
-@unittest.skipUnless(B4.exists(), f"there is no {B4}")
-class Submit(Case):
-    """A user's clone, and a repository with two patches."""
-
-    def setUp(self):
-        super().setUp()
-        self.copy_repo(submitted())
-        write(self.repo, {"submit/cover-letter.txt": COVER.format("All"),
-                          "submit/cover-letter-fixes.txt":
-                          COVER.format("Fixes")})
-        self.clone = make_clone(self.temp / "clone")
+    def __init__(self, box: Box, patches: dict[str, bytes]) -> None:
+        self.box = box
+        box.set_patches(patches)
+        write(box.repo, {
+            "tools/gates.py": "RECORDED = ('one', 'two')\n",
+            "submit/review.txt": (ROOT / "submit/review.txt").read_text(),
+            "submit/cover-letter.txt": LETTER.format("All"),
+            "submit/cover-letter-fixes.txt": LETTER.format("Fixes")})
+        self.clone = make_clone(box.temp / "clone")
         write(self.clone, STUBS)
         for name in STUBS:
             (self.clone / name).chmod(0o755)
         commit(self.clone, "Scripts")
-        self.base = git(self.clone, "rev-parse", "HEAD").strip()
 
-    def submit(self, *args, **env):
-        """Run submit.py for a user, unless the test names another one."""
-        more = {"KSRC": self.clone, "NAME": "Jane Doe",
-                "EMAIL": "jane@example.org", "GATES": "no"} | env
-        return self.run_script("submit.py", *args, **more)
+    def env(self, **more: object) -> dict[str, object]:
+        """Return what the user gives, and what a test gives instead."""
+        return {"KSRC": self.clone, "NAME": PERSON[0], "EMAIL": PERSON[1],
+                "GATES": "no"} | more
 
-    def mails(self, kind="all"):
-        """Return the written mails (list of Message), cover first."""
-        return [email.message_from_bytes(path.read_bytes()) for path in
-                sorted((self.build / "submit" / kind).glob("*.eml"))]
+    def submit(self, say: str = "nothing was sent", **more: object) -> None:
+        """It works."""
+        self.box.done("tools.submit", say=say, **self.env(**more))
 
-    def branch(self, name="b4/ioports-yield"):
-        """Return the tip (str) of a branch of the clone, or ''."""
-        found = git(self.clone, "for-each-ref", "--format=%(objectname)",
-                    f"refs/heads/{name}")
-        return found.strip()
-
-    def assertNothingMade(self):
-        """No branch and no mail came out of it."""
-        self.assertEqual(git(self.clone, "branch", "--list", "b4/*"), "")
-        self.assertEqual(list(self.build.glob("submit/*/*.eml")), [])
-
-    def refuse(self, *words, args=(), **env):
+    def refuse(self, say: str, **more: object) -> None:
         """It is refused, and the clone is as it was."""
         before = self.state()
-        self.assertRefused(self.submit(*args, **env), *words)
-        self.assertEqual(self.state(), before)
-        self.assertNothingMade()
+        self.box.refused("tools.submit", say=say, **self.env(**more))
+        assert self.state() == before
 
-    def state(self):
-        """Return the snapshot of the clone.
+    def state(self) -> dict[str, tuple]:
+        """Return what is in the clone; of git's objects only the names.
 
-        Of git's objects only the names: git marks an object as in use when
-        a tree that borrows it makes the same one.
+        git marks one as in use when a tree that borrows it makes the same.
         """
-        return {name: None if "/.git/objects/" in name else state
+        return {name: () if "/.git/objects/" in name else state
                 for name, state in snapshot(self.clone).items()}
 
-
-class Written(Submit):
-    """What a user gets."""
-
-    def test_the_series_becomes_mails_of_the_user(self):
-        config = (self.clone / ".git/config").read_bytes()
-        index = (self.clone / ".git/index").read_bytes()
-        self.assertDone(self.submit(), "are on b4/ioports-yield of your clone",
-                        "nothing was sent")
-        cover, fix, test = self.mails()
-        self.assertEqual(cover["Subject"], "[PATCH 0/2] x86: All")
-        self.assertIn("Why all of this.",
-                      cover.get_payload(decode=True).decode())
-        self.assertEqual(fix["Subject"], f"[PATCH 1/2] {FIX[0]}")
-        for mail in (cover, fix, test):
-            self.assertEqual(mail["From"], "Jane Doe <jane@example.org>")
-            self.assertIn("maintainer@example.org", mail["To"])
-            self.assertIn("linux-kernel@vger.kernel.org", mail["Cc"])
-            self.assertNotIn("tester@example.org", mail.as_string())
-            self.assertNotIn("stable@", mail["To"] + mail["Cc"])
-        self.assertIn("\nCc: stable@vger.kernel.org\n", fix.get_payload())
-        for mail in (fix, test):
-            self.assertEqual(re.findall("^Signed-off-by: .*$",
-                                        mail.get_payload(), re.M),
-                             ["Signed-off-by: Jane Doe <jane@example.org>"])
-        # The branch is new, all else is as it was.
-        self.assertEqual(git(self.clone, "log", "--format=%an %ae",
-                             f"{self.base}..b4/ioports-yield"),
-                         "Jane Doe jane@example.org\n" * 3)
-        self.assertEqual(git(self.clone, "rev-parse", "HEAD").strip(),
-                         self.base)
-        self.assertEqual(git(self.clone, "status", "--porcelain"), "")
-        self.assertEqual((self.clone / ".git/config").read_bytes(), config)
-        self.assertEqual((self.clone / ".git/index").read_bytes(), index)
-        self.assertEqual(git(self.clone, "branch", "--format=%(refname)"),
-                         "refs/heads/b4/ioports-yield\n"
-                         "refs/heads/master\n")
-        self.assertNothingHalfDone()
-
-    def test_there_is_no_such_set(self):
-        self.refuse("check, all, no", GATES="some")
-        run = self.submit("--set", "none")
-        self.assertNotEqual(run.status, 0)
-        self.assertIn("there are all, fixes, x86, sched", run.err)
-        self.assertNothingMade()
-
-    def test_the_fixes_stand_alone(self):
-        self.assertDone(self.submit("--fixes"),
-                        "1 patches by Jane Doe <jane@example.org> are on")
-        cover, fix = self.mails("fixes")
-        self.assertEqual(cover["Subject"], "[PATCH] x86: Fixes")
-        self.assertEqual(fix["Subject"], f"[PATCH] {FIX[0]}")
-        for words in ("b4 shazam", "Not checked here: whether it builds"):
-            self.assertIn(words, (self.build / "submit/fixes/REVIEW.txt")
-                          .read_text())
-        self.assertIn("SECURITY-FIX", (self.build / "submit/fixes/REVIEW.txt")
-                      .read_text())
-
-    def test_the_mails_apply_with_git_am_b4_and_quilt(self):
-        self.assertDone(self.submit())
-        want = git(self.clone, "rev-parse", "b4/ioports-yield^{tree}")
-        place = self.build / "submit/all"
-
-        git(self.clone, "checkout", "-q", "-b", "am")
-        git(self.clone, "am", "-q", *sorted(place.glob("*.eml"))[1:])
-        self.assertEqual(git(self.clone, "rev-parse", "HEAD^{tree}"), want)
-
-        git(self.clone, "checkout", "-q", "-B", "b4am", self.base)
-        done = subprocess.run(
-            [B4, "-n", "--offline-mode", "am", "-m", place / "series.mbox",
-             "-o", self.temp / "am"], cwd=self.clone, capture_output=True,
-            text=True, env=environment(HOME=self.temp,
-                                       GIT_CONFIG_GLOBAL="/dev/null"))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        box, = (self.temp / "am").glob("*.mbx")
-        git(self.clone, "am", "-q", box)
-        self.assertEqual(git(self.clone, "rev-parse", "HEAD^{tree}"), want)
-
-        git(self.clone, "checkout", "-q", "-B", "quilt", self.base)
-        for words in (["import", *sorted(place.glob("*.eml"))[1:]],
-                      ["push", "-a", "--fuzz=0"]):
-            done = subprocess.run(
-                ["quilt", "--quiltrc", "-", *map(str, words)],
-                cwd=self.clone, capture_output=True, text=True,
-                env=environment(HOME=self.temp))
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        shutil.rmtree(self.clone / "patches")
-        shutil.rmtree(self.clone / ".pc")
-        git(self.clone, "add", "-A")
-        self.assertEqual(git(self.clone, "write-tree"), want)
-
-    def test_a_name_may_have_any_letter(self):
-        self.assertDone(self.submit("--fixes", NAME="Jürgen Źółw"))
-        mail = self.mails("fixes")[1]
-        name = email.utils.parseaddr(str(email.header.make_header(
-            email.header.decode_header(mail["From"]))))[0]
-        self.assertEqual(name, "Jürgen Źółw")
-        self.assertIn("Signed-off-by: Jürgen Źółw <jane@example.org>",
-                      mail.get_payload(decode=True).decode())
-
-    def test_a_second_run_replaces_what_the_first_one_made(self):
-        self.assertDone(self.submit("--fixes"))
-        first = self.branch("b4/ioports-fixes")
-        write(self.repo, {"submit/cover-letter-fixes.txt":
-                          COVER.format("Better")})
-        self.assertDone(self.submit("--fixes"))
-        self.assertNotEqual(self.branch("b4/ioports-fixes"), first)
-        self.assertEqual(self.mails("fixes")[0]["Subject"],
-                         "[PATCH] x86: Better")
-
-    def test_a_branch_that_the_user_changed_stays(self):
-        self.assertDone(self.submit("--fixes"))
-        git(self.clone, "checkout", "-q", "b4/ioports-fixes")
-        before = snapshot(self.clone)
-        self.assertRefused(self.submit("--fixes"), "is checked out")
-        commit(self.clone, "Mine", files={"mine": "mine\n"})
-        git(self.clone, "checkout", "-q", "master")
-        before = snapshot(self.clone)
-        self.assertRefused(self.submit("--fixes"), "branch b4/ioports-fixes",
-                           "rename it")
-        self.assertUntouched(self.clone, before)
-        self.assertDone(self.submit("--fixes", BRANCH="again"),
-                        "b4/again")
+    def mails(self, kind: str = "all") -> list[EmailMessage]:
+        """Return the written mails, cover first."""
+        paths = sorted((self.box.build / "submit" / kind).glob("*.eml"))
+        return [email.message_from_bytes(path.read_bytes(),
+                                         policy=email.policy.default)
+                for path in paths]
 
 
-class Refused(Submit):
-    """What is wrong is said before anything happens."""
-
-    def test_it_needs_an_identity(self):
-        self.refuse("give NAME=", NAME="")
-        self.refuse("give NAME=", EMAIL="")
-        self.refuse("EMAIL=jane is not an address", EMAIL="jane")
-        self.refuse("cannot stand before an address", NAME="Jane <x>")
-
-    def test_it_needs_a_clone(self):
-        self.refuse("give KSRC=path", KSRC="")
-        self.refuse("is not a folder", KSRC=self.temp / "nowhere")
-        plain = self.temp / "plain"
-        shutil.copytree(self.clone, plain,
-                        ignore=shutil.ignore_patterns(".git"))
-        self.refuse("is not the top of a git clone", KSRC=plain)
-        self.refuse("is not the top of a git clone",
-                    KSRC=self.clone / "arch")
-
-    def test_it_needs_a_clean_clone(self):
-        write(self.clone, {"mm/mmap.c": "changed\n"})
-        self.refuse("has uncommitted changes")
-
-    def test_it_needs_a_clone_at_rest(self):
-        write(self.clone, {".git/MERGE_HEAD": self.base + "\n"})
-        self.refuse("in the middle of something (MERGE_HEAD)")
-
-    def test_it_needs_the_right_version(self):
-        self.clone = make_clone(self.temp / "old", ("6", "12", "1", ""))
-        self.refuse("the tree is Linux 6.12.1", "ONTO=commit")
-
-    def test_it_needs_a_commit_that_is_there(self):
-        self.refuse("has no commit nowhere", ONTO="nowhere")
-
-    def test_it_needs_a_kernel(self):
-        (self.clone / "Makefile").write_text("all:\n")
-        commit(self.clone, "No kernel")
-        self.refuse("is not a Linux tree")
-
-    def test_a_foreign_branch_is_left_alone(self):
-        git(self.clone, "branch", "b4/ioports-yield")
-        before = snapshot(self.clone)
-        self.assertRefused(self.submit(), "not as this program made it")
-        self.assertUntouched(self.clone, before)
-
-    def test_a_patch_that_does_not_apply_is_named(self):
-        write(self.clone, {"arch/x86/kernel/ioport.c": "all new\n"})
-        commit(self.clone, "All new")
-        self.refuse("0001-x86-ioperm-Close-the-window", "does not apply",
-                    "arch/x86/kernel/ioport.c", "make rebase")
-
-    def test_what_checkpatch_finds_stops_it(self):
-        write(self.clone, {"scripts/checkpatch.pl": STUBS[
-            "scripts/checkpatch.pl"].replace("bad style", "closed")})
-        commit(self.clone, "Stricter")
-        self.refuse("1 warnings")
-
-    def test_a_checkpatch_that_did_not_run_stops_it(self):
-        write(self.clone, {"scripts/checkpatch.pl": "#!/bin/sh\nexit 0\n"})
-        commit(self.clone, "Broken")
-        self.refuse("checkpatch did not really run")
-
-    def test_a_tag_that_only_a_person_may_give_stops_it(self):
-        patches = {name: text.replace(
-            b"\n\nAssisted-by", b"\n\nReviewed-by: A Person <a@b.org>\n"
-            b"Assisted-by") for name, text in submitted().items()}
-        self.set_patches(patches)
-        self.refuse("Reviewed-by: is for people to give")
-
-    def test_a_cover_letter_that_b4_rearranges_stops_it(self):
-        def mail(body):
-            return email.message_from_string("Subject: x\n\n" + body)
-
-        text = "x86: All\n\nFirst.\n\nTools: some of\nthem.\n"
-        submit.check_cover(mail("First.\n\nTools: some of\nthem.\n---\n"),
-                           text)
-        with self.assertRaises(Fail) as caught:
-            submit.check_cover(mail("First.\n\nthem.\n\nTools: some of\n"),
-                               text)
-        self.assertIn("Tools: some of them.", str(caught.exception))
-
-    def test_a_gap_in_the_cover_letter_stops_it(self):
-        write(self.repo, {"submit/cover-letter.txt":
-                          COVER.format("All") + "\n@NUMBERS@\n"})
-        self.refuse("not filled in: @NUMBERS@")
-
-    def test_nobody_to_send_it_to_stops_it(self):
-        write(self.clone, {"scripts/get_maintainer.pl":
-                           "#!/bin/sh\ncat >/dev/null\n"})
-        commit(self.clone, "Nobody")
-        self.refuse("does not go to the kernel's list")
-
-    def test_an_interruption_leaves_nothing(self):
-        self.stub_git(" am ")
-        before = self.state()
-        self.assertInterrupted(self.interrupt(
-            "submit.py", KSRC=self.clone, NAME="Jane Doe",
-            EMAIL="jane@example.org", GATES="no"))
-        self.assertEqual(self.state(), before)
-        self.assertNothingMade()
-        os.remove(self.bin / "git")
-        self.assertDone(self.submit(), "nothing was sent")
+@pytest.fixture(scope="session")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Two patches with their tags; the first one is a fix, for stable."""
+    clone = make_clone(tmp_path_factory.mktemp("submitted"))
+    fix, test = COMMITS[:2]
+    commit(clone, fix[0], fix[1] + "\nAssisted-by: LLM x\n"
+           "Cc: stable@vger.kernel.org", fix[2])
+    commit(clone, test[0], test[1] + "\n\nAssisted-by: LLM x", test[2])
+    out = tmp_path_factory.mktemp("patches")
+    git(clone, "format-patch", "--no-signature", "-N", "-o", out, "-2")
+    return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-if __name__ == "__main__":
-    unittest.main()
+@pytest.fixture
+def user(box: Box, tagged: dict[str, bytes]) -> User:
+    return User(box, tagged)
+
+
+def test_each_patch_has_a_maintainer():
+    everything, fixes, x86, sched = map(submit.chosen, submit.SETS)
+    assert sorted(x86 + sched) == sorted(everything)
+    assert sched == [name for name in everything if "sched" in name]
+    # Those of the tests are not for stable, nor for its people.
+    assert fixes == [name for name in x86[:len(fixes)]
+                     if "selftests" not in name]
+
+
+@pytest.mark.parametrize("kind", submit.SETS)
+def test_letters_can_be_sent(kind):
+    text = (ROOT / "submit" / submit.SETS[kind][1]).read_text()
+    assert "@" not in text
+    # b4 drops a comment, and moves what it takes for a trailer.
+    assert [row for row in text.splitlines()[1:]
+            if len(row) > 75 or re.match(r"#|[\w-]+: ", row)] == []
+
+
+def test_the_tags_are_in_the_order_of_the_tip_tree():
+    mail = ("From: A Team\n <team@example.org>\nSubject: [PATCH] x\n\nWhy.\n\n"
+            "Fixes: 0123456789ab (\"y\")\nAssisted-by: LLM x\n"
+            "Cc: stable@vger.kernel.org\n---\n a | 1 +\n\n+Assisted-by: me\n")
+    text = submit.authored(mail, PERSON)
+    assert text.startswith("From: Jane Doe <jane@example.org>\nSubject")
+    assert ("Assisted-by: LLM x\nSigned-off-by: Jane Doe <jane@example.org>\n"
+            "Cc: stable@vger.kernel.org\n---\n") in text
+    assert text.count("Signed-off-by") == 1
+    for words in ("From: A", "Assisted-by: LLM"):
+        with pytest.raises(Fail, match="a patch needs one From"):
+            submit.authored(mail.replace(words, "x"), PERSON)
+
+
+def test_gates_that_were_not_passed_stop_it(monkeypatch):
+    monkeypatch.setattr(submit, "RECORDED", ("one", "two"))
+    known = {"one": {"passed": 10}, "two": {"passed": 5}}
+    monkeypatch.setattr(submit, "recorded", lambda key: known)
+    assert submit.passed_gates("all") == "15 passed, 0 failed"
+    del known["two"]
+    with pytest.raises(Fail, match='make gates ONLY="two"'):
+        submit.passed_gates("all")
+    assert submit.passed_gates("no") == "not passed on these patches: two"
+
+
+def test_the_series_becomes_mails_of_the_user(user):
+    before = user.state()
+    user.submit(GIT_EDITOR="false", GIT_AUTHOR_NAME="Somebody")
+    after = user.state()
+    # The branch is new, no file of the clone has changed.
+    assert {name: state for name, state in before.items()
+            if state and state[-1] is not None}.items() <= after.items()
+    assert [name for name in after.keys() - before.keys()
+            if "/objects/" not in name and "heads/b4" not in name] == []
+    assert git(user.clone, "log", "--format=%an %cn", "HEAD..b4/ioports-yield"
+               ).split("\n") == ["Jane Doe Jane Doe"] * 3
+
+    cover, fix, test = mails = user.mails()
+    assert [mail["Subject"] for mail in mails] == [
+        "[PATCH 0/2] x86: All", f"[PATCH 1/2] {COMMITS[0][0]}",
+        f"[PATCH 2/2] {COMMITS[1][0]}"]
+    assert cover.get_content().startswith("Why all of this.\n")
+    for mail in mails:
+        assert mail["From"] == "Jane Doe <jane@example.org>"
+        assert "maintainer@example.org" in mail["To"]
+        assert "linux-kernel@vger.kernel.org" in mail["Cc"]
+        assert "stable@" not in mail["To"] + mail["Cc"]
+        assert "tester@example.org" not in mail.as_string()
+    assert "\nCc: stable@vger.kernel.org\n" in fix.get_content()
+    for mail in (fix, test):
+        assert mail["In-Reply-To"] == cover["Message-ID"]
+        assert "\nSigned-off-by: Jane Doe <jane@example.org>\n" in \
+            mail.get_content()
+    place = user.box.build / "submit/all"
+    review = (place / "REVIEW.txt").read_text()
+    assert "not passed on these patches: one two" in review
+    assert "git checkout b4/ioports-yield\n" in review
+    git(user.clone, "am", "-q", *sorted(place.glob("*.eml"))[1:])
+    assert git(user.clone, "diff", "b4/ioports-yield") == ""
+
+
+def test_the_fixes_stand_alone_from_a_shallow_clone(user):
+    shallow = user.box.temp / "shallow"
+    git(user.box.temp, "clone", "-q", "--depth=1", f"file://{user.clone}",
+        shallow)
+    user.submit(SET="fixes", KSRC=shallow, NAME="Jürgen Q. Źółw")
+    cover, fix = user.mails("fixes")
+    assert cover["Subject"] == "[PATCH] x86: Fixes"
+    assert fix["From"].addresses[0].display_name == "Jürgen Q. Źółw"
+    assert "\nSigned-off-by: Jürgen Q. Źółw <jane@example.org>\n" in \
+        fix.get_content()
+
+
+def test_only_what_was_made_here_is_replaced(user):
+    user.submit(SET="fixes")
+    write(user.box.repo, {"submit/cover-letter-fixes.txt":
+                          LETTER.format("Better")})
+    user.submit(SET="fixes")
+    assert user.mails("fixes")[0]["Subject"] == "[PATCH] x86: Better"
+    git(user.clone, "checkout", "-q", "b4/ioports-fixes")
+    user.refuse("is checked out", SET="fixes")
+    commit(user.clone, "Mine", files={"mine": "mine\n"})
+    git(user.clone, "checkout", "-q", "master")
+    user.refuse("rename it", SET="fixes")
+    user.submit(SET="fixes", BRANCH="again", say="b4/again")
+
+
+@pytest.mark.parametrize("words, wrong", [
+    ("give NAME=", {"NAME": ""}), ("give NAME=", {"EMAIL": ""}),
+    ("<jane>' cannot", {"EMAIL": "jane"}), ("cannot", {"NAME": "Jane <x>"}),
+    ("give KSRC=", {"KSRC": ""}), ("not a folder", {"KSRC": "/nowhere"}),
+    ("no kernel Makefile", {"ONTO": "nowhere"}), ("a-z", {"BRANCH": "Up"}),
+    ("there are all, fixes, x86, sched", {"SET": "some"}),
+    ("there are all, no", {"GATES": "some"}),
+    ('make gates ONLY="one two"', {"GATES": ""}),
+    ("no patch of SET=sched", {"SET": "sched"})])
+def test_wrong_options_are_refused(user, words, wrong):
+    user.refuse(words, **wrong)
+
+
+def test_clones_that_do_not_fit_are_refused(user):
+    plain = user.box.temp / "plain"
+    shutil.copytree(user.clone, plain, ignore=shutil.ignore_patterns(".git"))
+    user.refuse("is not a git clone", KSRC=plain)
+    user.refuse("the tree is Linux 6.12.1",
+                KSRC=make_clone(user.box.temp / "old", "6 12 1"))
+    git(user.clone, "branch", "b4/ioports-yield")
+    user.refuse("not as this program made it")
+    write(user.clone, {IOPORT: "changed\n"})
+    user.refuse("has uncommitted changes")
+
+
+@pytest.mark.parametrize("words, files", [
+    ("0001-x86-ioperm-Close-the-window.patch does not apply: patch failed: "
+     + IOPORT, {IOPORT: "all new\n"}),
+    ("WARNING:STYLE: bad",
+     {CHECKPATCH: STUBS[CHECKPATCH].replace("bad style", "closed")}),
+    ("checkpatch did not really run", {CHECKPATCH: "#!/bin/sh\nexit 0\n"}),
+    ("does not go to linux-kernel@",
+     {MAINTAINER: STUBS[MAINTAINER].replace("linux-kernel@", "another@")}),
+    ("b4 would not send it: needs-recipients",
+     {MAINTAINER: "#!/bin/sh\ncat >/dev/null\n"})])
+def test_what_does_not_fit_the_kernel_stops_it(user, words, files):
+    commit(user.clone, "Change", files=files)
+    user.refuse(words)
+
+
+@pytest.mark.parametrize("words, more", [
+    ("not filled in: ['@NUMBERS@']", "@NUMBERS@\n"),
+    ("b4 would not send it: needs-editing", "EDITME\n"),
+    ("b4 changed the cover letter, from here: '#VC is", "#VC is\nthis.\n")])
+def test_a_letter_that_is_not_ready_stops_it(user, words, more):
+    write(user.box.repo, {"submit/cover-letter.txt":
+                          LETTER.format("All") + more})
+    user.refuse(words)
+
+
+def test_a_tag_that_only_a_person_may_give_stops_it(user, tagged):
+    user.box.set_patches({name: text.replace(
+        b"\nAssisted-by", b"\nReviewed-by: A Person <a@b.org>\nAssisted-by")
+        for name, text in tagged.items()})
+    user.refuse("for people to give")
+
+
+def test_an_interruption_leaves_nothing(user):
+    user.box.stub_git(" am ", user.box.hang)
+    before = user.state()
+    user.box.interrupted("tools.submit", **user.env())
+    assert user.state() == before
+    user.box.unstub("git")
+    user.submit()

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tests share: fake kernels, a copy of the repository, runs.
+
+A test runs a module of tools/ as a user would, as a process, with a build
+folder of its own: the fixture `box`.
+"""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+# A shell starts a job in the background with SIGINT ignored, and what these
+# tests start and interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Read by every Python that a test starts: FAKE_FREE GiB of disk are free.
+SITECUSTOMIZE = """\
+import collections, os, shutil
+usage = collections.namedtuple("usage", "total used free")
+free = int(os.environ.get("FAKE_FREE", 100)) * 2**30
+shutil.disk_usage = lambda path: usage(200 * 2**30, 0, free)
+"""
+
+
+def lines(word: str, count: int = 40) -> str:
+    """Return a source file's text: count numbered lines."""
+    return "".join(f"/* {word} {n} */\n" for n in range(1, count + 1))
+
+
+IOPORT, MMAP = "arch/x86/kernel/ioport.c", "mm/mmap.c"
+YIELD = "kernel/sched/syscalls.c"
+FILES = {"Kconfig": "# SPDX\n", ".gitignore": "*.o\n",
+         IOPORT: lines("ioport"), YIELD: lines("syscalls"),
+         MMAP: lines("mmap"), "Documentation/index.rst": lines("index", 5)}
+CLOSED = FILES[IOPORT].replace("/* ioport 10 */", "closed();")
+# One commit for each heading of the series file: subject, body, files.
+COMMITS = (
+    ("x86/ioperm: Close the window",
+     "Wrong.\n\nFixes: 0123456789ab (\"x86: Open the window\")",
+     {IOPORT: CLOSED}),
+    ("selftests/x86: Add a test of the window", "It opens it.",
+     {"tools/testing/selftests/x86/window.c": lines("window", 12)}),
+    ("sched: Yield one tick", "Why.",
+     {YIELD: FILES[YIELD].replace("/* syscalls 20 */", "tick();")}),
+    ("Documentation: Describe the I/O bitmap", "How it works.",
+     {"Documentation/arch/x86/iobitmap.rst": "I/O bitmap\n==========\n"}),
+    ("x86/ioport: Copy less", "Faster.",
+     {IOPORT: CLOSED.replace("ioport 30", "ioport thirty")}),
+    ("mm: Say more", "More.",
+     {MMAP: FILES[MMAP].replace("/* mmap 3 */", "say();")}))
+
+
+def environment(**more: object) -> dict[str, str]:
+    """Return an environment without anything of the caller's."""
+    return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
+            "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1",
+            **{name: str(value) for name, value in more.items()}}
+
+
+def git(place: Path, *args: object, check: bool = True) -> str:
+    """Run git as a user who has a name; return its stdout."""
+    who = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER")
+           for part, value in (("NAME", "A Tester"),
+                               ("EMAIL", "tester@example.org"),
+                               ("DATE", "2026-02-03T04:05:06+0000"))}
+    done = subprocess.run(
+        ["git", "-c", "safe.directory=*", *map(str, args)], cwd=place,
+        env=environment(GIT_CONFIG_GLOBAL="/dev/null", **who),
+        capture_output=True, text=True)
+    assert not check or not done.returncode, done.stderr + done.stdout
+    return done.stdout.strip()
+
+
+def write(place: Path, files: dict[str, str | bytes]) -> None:
+    """Write files below place."""
+    for name, text in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def make_kernel(place: Path, version: str = "7 3 4") -> Path:
+    """Write a plain kernel tree; version: words of its Makefile."""
+    number, level, sublevel, *extra = version.split()
+    write(place, {**FILES, "Makefile":
+                  f"VERSION = {number}\nPATCHLEVEL = {level}\n"
+                  f"SUBLEVEL = {sublevel}\nEXTRAVERSION ={''.join(extra)}\n"
+                  "NAME = Test\n"})
+    return place
+
+
+def commit(place: Path, subject: str, body: str = "",
+           files: dict[str, str | bytes] | None = None) -> None:
+    """Write files below a git tree and commit them."""
+    write(place, files or {})
+    git(place, "add", "-A", ".")
+    git(place, "commit", "-q", "--allow-empty", "-m", f"{subject}\n\n{body}")
+
+
+def make_clone(place: Path, version: str = "7 3 4") -> Path:
+    """Make a git repository with a kernel in it."""
+    make_kernel(place, version)
+    git(place, "init", "-q", "-b", "master")
+    commit(place, "Linux")
+    return place
+
+
+def snapshot(place: Path) -> dict[str, tuple]:
+    """Return what is below a folder: contents, modes, owners, times.
+
+    The access time is left out: reading is what a job may do.
+    """
+    found = {}
+    for path in [place, *sorted(place.rglob("*"))]:
+        state = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(state.st_mode) else None
+        found[str(path)] = (state.st_mode, state.st_uid, state.st_mtime_ns,
+                            state.st_ino, content)
+    return found
+
+
+def heed_signals() -> None:
+    """Be as a job in a terminal: nohup and a shell's & ignore signals."""
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, signal.SIG_DFL)
+
+
+class Run(NamedTuple):
+    """How a process ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+@dataclass
+class Box:
+    """A temporary folder with a repository, a build folder and stubs."""
+
+    temp: Path
+    repo: Path
+    build: Path
+    bin: Path
+
+    def set_patches(self, patches: dict[str, bytes], *series: str) -> None:
+        """Replace patches/ and series of the repository."""
+        shutil.rmtree(self.repo / "patches", ignore_errors=True)
+        (self.repo / "patches").mkdir()
+        write(self.repo / "patches", patches)
+        write(self.repo, {"series": "# A heading.\n\n" + "\n".join(
+            series or sorted(patches))})
+
+    def stub(self, name: str, text: str) -> None:
+        """Put a shell script before the rest of the PATH."""
+        path = self.bin / name
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+
+    def stub_git(self, word: str, do: str, after: bool = False) -> None:
+        """Let git do something before, or after, it works with a word."""
+        real = shutil.which("git")
+        self.stub("git", f'case " $* " in *"{word}"*)\n'
+                  + (f'"{real}" "$@"; {do}' if after else do)
+                  + f';; esac\nexec "{real}" "$@"\n')
+
+    def unstub(self, name: str) -> None:
+        """Take a stub away."""
+        (self.bin / name).unlink()
+
+    @property
+    def hang(self) -> str:
+        """What a stub does until interrupt() sends its signal."""
+        return f'echo $$ >"{self.temp}/hangs"; sleep 60'
+
+    def start(self, module: str, *args: object, **env: object
+              ) -> subprocess.Popen:
+        """Start a module, a shell script of tools/ or some lines of code."""
+        command = [sys.executable, "-c", module] if "\n" in module else \
+            [str(self.repo / module)] if "/" in module else \
+            [sys.executable, "-m", module]
+        more = {"SERIES_BUILD_DIR": self.build, "TMPDIR": self.temp,
+                "PYTHONPATH": f"{self.temp}/site:{self.repo}",
+                "PYTHONDONTWRITEBYTECODE": 1,
+                "PATH": f"{self.bin}:{os.environ['PATH']}"}
+        return subprocess.Popen(
+            [*command, *map(str, args)], cwd=self.repo, text=True,
+            env=environment(**more | env), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, preexec_fn=heed_signals)
+
+    @staticmethod
+    def end(process: subprocess.Popen) -> Run:
+        """Wait for a process."""
+        try:
+            out, err = process.communicate(timeout=120)
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        return Run(process.returncode, out, err)
+
+    def run(self, module: str, *args: object, **env: object) -> Run:
+        """Run a module to its end."""
+        return self.end(self.start(module, *args, **env))
+
+    def interrupted(self, module: str, *args: object,
+                    sig: signal.Signals = signal.SIGINT, after: str = "",
+                    **env: object) -> None:
+        """Send a signal when a stub hangs: the module ends, all is clean.
+
+        after: the file that tells that it hangs, of the job alone.
+        """
+        hangs = self.temp / (after or "hangs")
+        hangs.unlink(missing_ok=True)
+        process = self.start(module, *args, **env)
+        wait_for(hangs)
+        (os.kill if after else os.killpg)(process.pid, sig)
+        run = self.end(process)
+        if sig != signal.SIGKILL:
+            assert run.status == 130, run
+            assert run.err.startswith("interrupted:"), run
+            assert run.err.count("\n") == 1, run
+            self.check_nothing_left()
+
+    def done(self, module: str, *args: object, say: str = "",
+             **env: object) -> Run:
+        """Run a module, which must end well and say some words."""
+        run = self.run(module, *args, **env)
+        assert (run.status, run.err) == (0, ""), run
+        assert say in run.out, run
+        return run
+
+    def refused(self, module: str, *args: object, say: str = "",
+                **env: object) -> None:
+        """Run a module, which must end with one clear error."""
+        run = self.run(module, *args, **env)
+        assert run.status == 1, run
+        assert run.err.startswith("error: "), run
+        assert "\nerror:" not in run.err and "Traceback" not in run.err, run
+        assert say in run.err, run
+        self.check_nothing_left()
+
+    def check_nothing_left(self) -> None:
+        """No partial file, temporary folder or stale work tree is left."""
+        left = [*self.build.glob("*.partial"), *self.build.glob("tmp/*"),
+                *self.build.glob("linux.git/**/*.lock"),
+                *self.build.glob("linux.git/worktrees/*")]
+        assert [path for path in left if path.name != "tree"] == []
+
+    def tip(self, name: str) -> str:
+        """Return the commit, or tree, of a name in the base repository."""
+        return git(self.build / "linux.git", "rev-parse", name)
+
+
+def wait_for(path: Path, seconds: float = 60) -> None:
+    """Wait until a file is there and not empty."""
+    end = time.monotonic() + seconds
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < end, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+def check_gone(record: Path) -> None:
+    """The process whose number a file holds has ended, or soon does."""
+    state = Path(f"/proc/{int(record.read_text())}/stat")
+    for _ in range(250):
+        # What is left of a process that nobody waits for is Z.
+        if not state.exists() or ") Z " in state.read_text():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{record.name} still runs")
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    """A copy of the repository without patches, in a temporary folder."""
+    place = tmp_path.resolve()
+    found = Box(place, place / "repo", place / "build", place / "bin")
+    found.bin.mkdir()
+    for name in ("tools", "configs"):
+        shutil.copytree(ROOT / name, found.repo / name,
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "BASE", found.repo)
+    write(place / "site", {"sitecustomize.py": SITECUSTOMIZE})
+    found.set_patches({})
+    return found
+
+
+@pytest.fixture(scope="session")
+def patches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What git format-patch alone makes of COMMITS."""
+    clone = make_clone(tmp_path_factory.mktemp("patched"))
+    for subject, body, files in COMMITS:
+        commit(clone, subject, body, files)
+    out = tmp_path_factory.mktemp("patches")
+    git(clone, "format-patch", "--no-signature", "--no-numbered", "-o", out,
+        f"-{len(COMMITS)}")
+    return {path.name: path.read_bytes() for path in out.iterdir()}

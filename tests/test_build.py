@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Building kernels and programs, with a real make and a small fake kernel."""
+
+import subprocess
+from collections import Counter
+
+import pytest
+
+from conftest import git, write
+from tools import build
+from tools.core import Fail
+
+# Kconfig takes all but what LACKS names. The objects say who made them.
+MAKEFILE = """\
+allnoconfig:
+\tgrep -v "$${LACKS:-nothing}" $(KCONFIG_ALLCONFIG) >$(O)/.config
+\techo made >>$(O)/times
+bzImage:
+\t@test ! -e broken || { echo "x.c:1: error: no"; exit 1; }
+\tmkdir -p $(O)/arch/x86/boot $(O)/include/config
+\tcat version >$(O)/arch/x86/boot/bzImage
+\techo 7.3.4 >$(O)/include/config/kernel.release
+headers:
+\tmkdir -p $(O)/usr/include
+sleep:
+\tsleep 60
+"""
+# As those of x86 and of sched.
+SELFTESTS = """\
+CAN_BUILD_I386 := 0
+NAMES := a_64
+ifeq ($(CAN_BUILD_I386),1)
+NAMES += a_32
+endif
+emit_tests:
+\tfor NAME in $(NAMES); do echo "$(COLLECTION):$$NAME"; done
+$(NAMES:%=$(OUTPUT)/%):
+\t@echo "a.c:3:4: warning: odd"; echo $(CC) >>$@
+"""
+FILES = {"Makefile": MAKEFILE, "Kconfig": "1\n", "same": "same\n",
+         "version": "base\n",
+         "tools/testing/selftests/x86/Makefile": SELFTESTS}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A build folder with a repository of two commits, base and applied."""
+    repo = tmp_path / "linux.git"
+    git(tmp_path, "init", "-q", "-b", "base", repo)
+    for name, files in (("base", FILES), ("applied", {"version": "new\n"})):
+        git(repo, "checkout", "-q", "-B", name)
+        write(repo, files)
+        git(repo, "add", "-A")
+        git(repo, "commit", "-q", "-m", name)
+    git(repo, "checkout", "-q", "--detach")
+    for name, value in {
+            "REPO": repo, "BUILD": tmp_path, "SOURCES": tmp_path / "src",
+            "OBJECTS": tmp_path / "obj", "LOGS": tmp_path / "logs",
+            "PROGRAMS": tmp_path / "programs",
+            "CONFIGS": tmp_path / "configs",
+            "need_tool": lambda *_: None}.items():
+        monkeypatch.setattr(build, name, value)
+    write(tmp_path / "configs", {
+        "guest.config": "# Why.\nCONFIG_A=y\nCONFIG_HZ=1000\n",
+        "debug.config": "# CONFIG_A is not set\nCONFIG_B=\"b c\"\n"})
+    return tmp_path
+
+
+def test_sources_are_at_their_commits_and_keep_what_is_the_same(place):
+    trees = [build.source(name) for name in ("base", "applied", "base~0")]
+    assert [tree.name for tree in trees] == ["base", "applied", "other"]
+    assert [(tree / "version").read_text() for tree in trees] == [
+        "base\n", "new\n", "base\n"]
+    same = (trees[2] / "same").stat()
+    write(trees[2], {"version": "by hand\n", "untracked": "\n"})
+    # As a git that was killed leaves it.
+    write(place / "linux.git/.git/worktrees/other", {"index.lock": ""})
+    assert build.source("applied~0") == trees[2]
+    assert (trees[2] / "version").read_text() == "new\n"
+    assert (trees[2] / "same").stat() == same
+
+
+def test_a_checkout_that_was_interrupted_is_finished(place):
+    tree = build.source("base")
+    for path in (tree / "version", tree / "Makefile"):
+        path.unlink()
+    assert (build.source("base") / "Makefile").read_text() == MAKEFILE
+
+
+def test_a_planted_change_goes_away(place):
+    tree = build.source("base")
+    with pytest.raises(Fail), build.planted(tree, "same", "more\n"):
+        assert (tree / "same").read_text() == "same\nmore\n"
+        raise Fail
+    with build.planted(tree, "same", str.upper):
+        assert (tree / "same").read_text() == "SAME\n"
+    assert (tree / "same").read_text() == "same\n"
+
+
+def test_keys_name_what_counts(place):
+    base, applied = map(build.source_key, ("base", "applied"))
+    assert base != applied
+    write(place / "linux.git", {
+        "tools/testing/selftests/x86/a.c": "", "Documentation/x.rst": ""})
+    git(place / "linux.git", "add", "-A")
+    git(place / "linux.git", "commit", "-q", "-m", "test")
+    assert build.source_key("HEAD") == applied
+    assert build.test_key("HEAD") != build.test_key("applied")
+    assert build.test_key("HEAD", "sched") == build.test_key("base", "sched")
+
+
+def test_a_configuration_is_written_once_for_each_kconfig(place):
+    tree = build.source("applied")
+    text = build.configure("debug", tree)
+    assert build.settings(text) == {"CONFIG_A": "n", "CONFIG_HZ": "1000",
+                                    "CONFIG_B": '"b c"'}
+    times = build.objects("debug") / "times"
+    build.configure("debug", tree)
+    assert times.read_text() == "made\n"
+    for change in ({"src/applied/Kconfig": "2\n"},
+                   {"configs/debug.config": "CONFIG_B=y\n"}):
+        write(place, change)
+        git(tree, "add", "-A")
+        before = times.read_text()
+        build.configure("debug", tree)
+        assert times.read_text() == before + "made\n"
+
+
+def test_settings_that_kconfig_drops_are_named(place, monkeypatch):
+    tree = build.source("applied")
+    text = build.configure("series", tree)
+    monkeypatch.setenv("LACKS", "CONFIG_HZ")
+    write(place / "configs", {"guest.config": "CONFIG_A=y\nCONFIG_HZ=1\n"})
+    for _ in range(2):
+        with pytest.raises(Fail, match="does not take CONFIG_HZ=1: "):
+            build.configure("series", tree)
+    # The base may not know what the series adds.
+    assert build.configure("series", build.source("base")) == "CONFIG_A=y\n"
+    # What failed is not taken for what was there before.
+    monkeypatch.delenv("LACKS")
+    write(place / "configs", {"guest.config": text})
+    assert build.configure("series", tree) == text
+
+
+def test_a_kernel_is_built_described_and_saved(place):
+    for name, said in (("base", "base\n"), ("series", "new\n")):
+        folder = build.build_kernel(name)
+        assert folder == build.objects(name)
+        assert build.image(name).read_text() == said
+        assert (folder / "usr/include").is_dir()
+    about = build.describe("series")
+    assert about == {
+        "release": "7.3.4", "config": "configs/guest.config",
+        "commit": git(place / "linux.git", "rev-parse", "applied"),
+        "compiler": "unknown"}
+    saved = place / "saved/image"
+    for _ in range(2):
+        build.save_image(folder, saved)
+    assert sorted(path.name for path in saved.rglob("*") if path.is_file()) \
+        == [".config", "bzImage"]
+    # With changes, and another commit.
+    tree = build.source("applied")
+    with build.planted(tree, "version", "planted\n"):
+        build.build_kernel("series", tree)
+    assert build.image("series").read_text() == "new\nplanted\n"
+    build.build_kernel("series", commit="base")
+    assert build.image("series").read_text() == "base\n"
+
+
+def test_a_build_that_fails_or_hangs(place):
+    tree = build.source("applied")
+    write(tree, {"broken": ""})
+    with pytest.raises(Fail, match="(?s)building the series kernel failed "
+                       "with status 2.*    | x.c:1: error: no"):
+        build.build_kernel("series")
+    text = build.make("series", "-k", "bzImage", check=False).read_text()
+    assert build.make_failed(text)
+    assert build.warnings_in(text) == {"x.c: error: no": 1}
+    text = build.make("series", "headers", check=False).read_text()
+    assert not build.make_failed(text)
+    with pytest.raises(Fail, match="make sleep did not end"):
+        build.make("series", "sleep", check=False, timeout=0.1)
+
+
+def test_the_tables(monkeypatch):
+    for name, kernel in build.KERNELS.items():
+        assert kernel.wanted() or kernel.target != "allnoconfig", name
+        assert f"ARCH={kernel.arch}" in build.make_arguments(name)
+        # The two sides differ in their commit only.
+        if name.startswith("base_") and name != "base_ext":
+            other = build.KERNELS[name.replace("base", "series")]
+            assert other.fragments == kernel.fragments
+    settings = build.settings(build.KERNELS["xendom0"].wanted())
+    assert {settings[f"CONFIG_{name}"] for name in (
+        "XEN_PV", "XEN_PV_DOM0", "XEN_PV_SMP", "HVC_XEN",
+        "XEN_SYS_HYPERVISOR", "ACPI", "PCI", "SMP")} == {"y"}
+    assert build.settings(build.KERNELS["series_hz100"].wanted())[
+        "CONFIG_HZ_1000"] == "n"
+    assert build.objects("wide", "clang").name == "wide-clang"
+    assert "LLVM=-19" in build.make_arguments("wide", "clang")
+    monkeypatch.setenv("MAKEFLAGS", "-n")
+    assert "MAKEFLAGS" not in build.make_environment()
+
+
+def test_selftests(place):
+    tree = build.source("applied")
+    # Also those that this machine's compiler cannot make.
+    assert build.selftest_names(tree, "x86") == ["x86/a_64", "x86/a_32"]
+    assert build.selftest_names(tree, "x86", ("a*_32",)) == ["x86/a_32"]
+    made = build.build_selftests(["x86/a_64"])["x86/a_64"]
+    made.write_text("old\n")
+    assert build.build_selftests(["x86/a_64"]) == {"x86/a_64": made}
+    assert made.read_text() == "gcc\n"
+    other = build.build_selftests(["x86/a_64"], flags=("-static",))
+    assert other["x86/a_64"].read_text() == "gcc -static\n"
+    assert made.exists() and other["x86/a_64"] != made
+    assert build.warnings_in(build.selftest_log("x86").read_text()) == {
+        "a.c: warning: odd": 1}
+    with pytest.raises(Fail, match="(?s)not built with clang: b_64.*b_64"):
+        build.build_selftests(["x86/b_64"], compiler="clang")
+    with pytest.raises(Fail, match="sched does not say what it makes"):
+        build.selftest_names(tree, "sched")
+
+
+def test_programs_of_bench(place):
+    for static in (False, True):
+        program = build.build_bench("ioperm_memory", static)
+        assert subprocess.run([program, "--help"],
+                              capture_output=True).returncode == 0
+        listed = subprocess.run(["ldd", program], capture_output=True)
+        assert bool(listed.returncode) == static
+
+
+def test_warnings_without_line_numbers_and_folders(place):
+    text = (f"{place}/src/applied/a.c:3:4: warning: one\n"
+            "../a.c:7:1: warning: one\n  CC  b.o\n"
+            "a.rst:9: WARNING: two, also in "
+            f"{place}/src/base/b.rst\nld: error: three\n")
+    found = build.warnings_in(text)
+    assert found == {"a.c: warning: one": 2, "ld: error: three": 1,
+                     "a.rst: WARNING: two, also in b.rst": 1}
+    before = Counter({"a.c: warning: one": 1})
+    assert build.new_warnings(before, Counter(
+        {"a.c: warning: one": 2, "b": 1})) == ["a.c: warning: one", "b"]
+    assert build.new_warnings(found, found) == []

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""make check: what counts as passed, on tests, patches and kernels.
+
+No kernel is built and none boots here.
+"""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Box, make_kernel, write
+
+from tools import check, ktap
+from tools.core import Fail
+from tools.count import Count
+from tools.guest import Result
+
+GOOD = "Subject: a\n\nWhy.\n\nAssisted-by: LLM\n---\n"
+
+
+def verdicts(count: Count) -> str:
+    """Return the results as letters: o, f, s."""
+    return "".join(row[0][0] for row in count.rows)
+
+
+# --- the tools and the patch files -----------------------------------------
+
+def test_each_test_of_the_tools_counts(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "LOGS", tmp_path)
+    write(tmp_path, {"test_it.py": "import pytest\ndef test_a(): pass\n"
+                     "def test_b(): assert 0, 'no b'\n"
+                     "@pytest.mark.skip(reason='no c')\n"
+                     "def test_c(): pass\n"
+                     "@pytest.mark.parametrize('n', 'xy')\n"
+                     "def test_d(n): pass\n", "test_bad.py": "import bad\n"})
+    count = Count()
+    count.expected = ["scripts: test_it: test_c"]
+    check.run_pytest(count, [tmp_path / "test_it.py"])
+    assert verdicts(count) == "ofsoo"
+    assert count.rows[1][1] == "scripts: test_it: test_b"
+    assert "no b" in count.rows[1][2] and "no c" in count.rows[2][2]
+    count = Count()
+    check.run_pytest(count, [tmp_path / "test_bad.py"])
+    assert verdicts(count) == "f"
+    with pytest.raises(Fail, match="pytest did not run"):
+        check.run_pytest(count, [tmp_path / "test_none.py"])
+
+
+@pytest.mark.parametrize("text, says", [
+    (GOOD, None), (GOOD.replace("Assisted", "X"), "no Assisted-by"),
+    (GOOD.replace("---", "Reviewed-by: A <a@b.c>\n---"), "Reviewed-by: is")])
+def test_tags(text: str, says: str | None) -> None:
+    count = Count()
+    assert count.run("tags", check.check_tags, text) == (not says)
+    assert (says or "") in count.rows[0][-1]
+
+
+PATCHES = """
+from tools import check
+from tools.core import build_lock, run_main, say
+def main():
+    with build_lock():
+        check.{}(check.begin())
+        say('it holds')
+run_main(main)
+"""
+
+
+def test_patches_and_mutants_apply(box: Box,
+                                   patches: dict[str, bytes]) -> None:
+    kernel = make_kernel(box.temp / "kernel")
+    box.set_patches(patches)
+    box.done(PATCHES.format("check_quilt"), say="it holds", KSRC=kernel)
+    diffs = {path: b"What.\n---\n" + text.partition(b"\n---\n")[2]
+             for path, text in patches.items()}
+    write(box.repo / "mutants", {"one.patch": diffs.popitem()[1]})
+    box.refused(PATCHES.format("check_mutants"), KSRC=kernel,
+                say="of 1, these do not: one.patch")
+    # git am takes an offset, quilt push shall not.
+    name = sorted(patches)[-1]
+    moved = patches[name].replace(b"@@ -1,", b"@@ -2,").replace(
+        b" +1,", b" +2,")
+    assert moved != patches[name]
+    box.set_patches(patches | {name: moved})
+    box.refused(PATCHES.format("check_quilt"), KSRC=kernel,
+                say="quilt needed fuzz or an offset")
+
+
+# --- kernels ---------------------------------------------------------------
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+            ) -> dict[str, Path]:
+    """Two kernels; nothing is built for them."""
+    for name, value in (
+            ("LOGS", tmp_path), ("source", tmp_path.joinpath),
+            ("install", lambda side, *_: tmp_path / side),
+            ("build_selftests", lambda names: {
+                name: tmp_path / name for name in names})):
+        monkeypatch.setattr(check, name, value)
+    return {side: tmp_path / side for side in check.SIDES}
+
+
+@pytest.mark.parametrize("name, runs, verdict, reruns", [
+    ("a", ["pass pass"], "o", 0), ("a", ["fail pass"], "o", 0),
+    ("a", ["fail fail"], "s", 0), ("a", ["- pass"], "o", 0),
+    ("a", ["- skip"], "s", 0), ("a", ["- fail", "- fail"], "f", 1),
+    ("a", ["pass fail", "pass pass"], "o", 1),
+    ("a", ["pass skip", "fail skip"], "s", 1),
+    ("a", ["pass fail", "pass fail"], "f", 1),
+    ("a", ["fail -", "fail -"], "f", 1), ("a", ["- -", "- -"], "f", 1),
+    # A test of I/O ports gets no second chance.
+    ("ioperm_64", ["pass fail", "pass pass"], "f", 0)])
+def test_selftests_are_compared(
+        name: str, runs: list[str], verdict: str, reruns: int,
+        folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    said, asked = iter(" ".join(runs).split()), []
+
+    def run(folder: Path, place: Path, guest: str, kvm: bool,
+            only: list[str]) -> dict[str, str]:
+        asked.append(only)
+        word = next(said)
+        return {} if word == "-" else {name: word}
+
+    monkeypatch.setattr(check, "run_installed", run)
+    monkeypatch.setattr(check, "wanted_x86", lambda _: {name})
+    count = Count()
+    count.expected = ["selftests/x86: *"]
+    check.compare_selftests(count, folders, False)
+    assert verdicts(count) == f"o{verdict}"
+    assert asked == [[]] * 2 + [[name]] * 2 * reruns
+
+
+@pytest.mark.parametrize("runs, says", [
+    ([(110, 325)] * 2, ""), ([(300, 325)] * 2, "3.00 and 3.25"),
+    ([(110, 110)] * 2, "1.10 and 1.10"),
+    ([(110, 325), (111, 325)], "110.* and .*111"),
+    ([(0, 325)] * 2, "2 of 3 cases")])
+def test_the_base_pays_for_a_high_port(
+        runs: list[tuple[int, int]], says: str,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = iter(runs)
+
+    def measure(folder: Path, side: str, cases: tuple[str, ...]
+                ) -> dict[str, Any]:
+        return {"cases": [{"name": name, "p50": p50,
+                           "status": "ok" if p50 else "skip"}
+                          for name, p50 in zip(cases, (100, *next(turns)))]}
+
+    monkeypatch.setattr(check, "measure_ports", measure)
+    if says:
+        with pytest.raises(Fail, match=says):
+            check.check_ports(Path())
+    else:
+        check.check_ports(Path())
+
+
+@pytest.mark.parametrize("base, series, wanted", [
+    ([3, 0], [0, 0], "oo"), ([0, 0], [0, 0], "fo"), ([1, 0], [0, 1], "of"),
+    ([1, 0], [], "of"), ([], [0, 0], "fo")])
+def test_the_drop_window(base: list[int], series: list[int], wanted: str,
+                         folders: dict[str, Path],
+                         monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = {"base": base, "series": series}
+    monkeypatch.setattr(check, "RACE_CASES", ("iopl",))
+    monkeypatch.setattr(check, "boot", lambda folder, *_, **__: Result(
+        0, "".join(f"# iopl: CPU {cpu}: wakes {check.RACE_WAKES} hits {hit}\n"
+                   for cpu, hit in enumerate(hits[folder.name])), Path()))
+    count = Count()
+    check.check_race(count, folders)
+    assert verdicts(count) == wanted
+    # One that ended early proves nothing.
+    few = f"# iopl: CPU 0: wakes {check.RACE_WAKES - 1} hits 0\n"
+    with pytest.raises(Fail, match="did not run to its end"):
+        check.check_hits(few, "iopl", "series")
+
+
+def test_yields_must_fail_on_the_base(
+        folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def boots(folder: Path, programs: list[Path], name: str
+              ) -> dict[str, ktap.Run]:
+        assert folder == folders["base"]
+        return {"yield_test": ktap.Run(
+            "1..2\nnot ok 1 yield.charge_one\nok 2 yield.share_two\n", 1, 9)}
+
+    monkeypatch.setattr(check, "run_yield", lambda *_, **__: None)
+    monkeypatch.setattr(check, "boot_yield", boots)
+    count = Count()
+    check.check_yield(count, folders)
+    assert verdicts(count) == "of"
+
+
+@pytest.mark.parametrize("base, series, status, says", [
+    ("use", "", 0, ""), ("", "", 0, "does not work"),
+    ("use", "use", 0, "a.c: direct use"), ("use", "", 1, "did not run")])
+def test_only_ioport_looks_into_a_bitmap(
+        base: str, series: str, status: int, says: str,
+        folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def spatch(command: list[str], cwd: Path, **_: Any
+               ) -> subprocess.CompletedProcess:
+        said = {"base": base, "applied": series}[cwd.name]
+        return subprocess.CompletedProcess(
+            command, status, f"a.c: direct {said} of an I/O bitmap\n",
+            "HANDLING: a.c\n")
+
+    monkeypatch.setattr(check, "need_tool", lambda *_: None)
+    monkeypatch.setattr(check, "git", lambda *_, **__: "a.c\n")
+    monkeypatch.setattr(check.subprocess, "run", spatch)
+    count = Count()
+    assert count.run("rule", check.check_accessor) == (not says)
+    assert says in count.rows[0][-1]
+
+
+# --- the record ------------------------------------------------------------
+
+def test_the_gates_must_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {name: {"passed": 3, "skipped": 1, "date": "2026-11-23T12:26"}
+             for name in check.RECORDED}
+    monkeypatch.setattr(check, "series_key", lambda: "this")
+    monkeypatch.setattr(check, "recorded",
+                        lambda key: known if key == "this" else {})
+    count = Count()
+    check.group_record(count)
+    assert (count.passed, count.failed) == (len(check.RECORDED), 0)
+    del known["xen"]
+    count = Count()
+    check.group_record(count)
+    assert (count.passed, count.failed) == (len(check.RECORDED) - 1, 1)
+    assert "make gates ONLY=xen" in dict(
+        row[:0:-1] for row in count.rows if row[0] == "fail").popitem()[0]

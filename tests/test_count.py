@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Counting tests, and counting what selftests in a guest came to."""
+
+import json
+
+import pytest
+
+from tools import count as counting
+from tools import guest, ktap, selftests
+from tools.core import Fail
+from tools.count import Count, recorded, run_groups
+from tools.guest import Result
+
+
+@pytest.fixture
+def count(tmp_path, monkeypatch):
+    """A Count that expects the skips of 'slow*' only."""
+    (tmp_path / "expected-skips").write_text("# Why.\nslow*  # too slow\n\n")
+    monkeypatch.setattr(counting, "CONFIGS", tmp_path)
+    monkeypatch.setattr(counting, "series_key", lambda: "key")
+    return Count()
+
+
+def numbers(count):
+    return count.passed, count.failed, count.skipped
+
+
+def refuse(*_):
+    raise Fail("no")
+
+
+def test_each_is_counted_and_shown(count, capsys):
+    count.ok("a")
+    count.fail("b", "why")
+    count.skip("slow c", "slow")
+    assert count.run("d", lambda: None) and not count.run("e", refuse)
+    assert capsys.readouterr().out.splitlines() == [
+        "    ok    a", "    FAIL  b: why", "    skip  slow c: slow",
+        "    ok    d", "    FAIL  e: no"]
+    assert count.last_line() == "2 passed, 2 failed, 1 skipped"
+    assert count.rows[1:3] == [("fail", "b", "why"),
+                               ("skip", "slow c", "slow")]
+
+
+def test_a_skip_that_is_not_listed_is_a_failure(count):
+    count.skip("other", "slow")
+    assert numbers(count) == (0, 1, 0)
+
+
+def test_a_job_that_ran_nothing_or_failed_ends_with_1(count):
+    assert count.status() == 1
+    count.skip("slow", "slow")
+    assert count.status() == 1
+    count.ok("a")
+    assert count.status() == 0
+    count.fail("b", "no")
+    assert count.status() == 1
+
+
+def group_good(count):
+    """Good ones."""
+    count.ok("a")
+    count.skip("slow", "slow")
+
+
+def group_bad(count):
+    """A bad one."""
+    count.ok("a")
+    refuse()
+
+
+def group_empty(count):
+    """Nothing but a skip."""
+    count.skip("slow", "slow")
+
+
+def test_groups(count, tmp_path, capsys):
+    record = tmp_path / "gates.json"
+    record.write_text(json.dumps({
+        "old": {"key": "old"}, "kept": {"key": "key", "passed": 3}}))
+    run_groups(count, {"good": group_good, "bad": group_bad,
+                       "empty": group_empty}, record)
+    assert numbers(count) == (2, 2, 2)
+    out = capsys.readouterr().out
+    assert "==> good: Good ones." in out
+    assert "FAIL  bad: no" in out and "empty: nothing of it ran" in out
+    # What failed, or is of other patches, has not passed.
+    known = recorded("key", record)
+    assert set(known) == {"good", "kept"}
+    assert (known["good"]["passed"], known["good"]["skipped"]) == (1, 1)
+    assert recorded("other", record) == {}
+    record.unlink()
+    run_groups(count, {"good": group_good})
+    assert not record.exists() and recorded("key", record) == {}
+
+
+# --- selftests in a guest --------------------------------------------------
+
+@pytest.fixture
+def booted(tmp_path, monkeypatch):
+    """Let boot() give the texts put in, and return what it was asked for."""
+    texts, asked = [], []
+    console = tmp_path / "console"
+    console.write_text("Linux\n")
+
+    def fake(folder, command, **options):
+        asked.append((command, options))
+        if not texts:
+            raise guest.Lost("it hangs", True, "", console)
+        return Result(0, texts.pop(0), console)
+
+    monkeypatch.setattr(selftests, "boot", fake)
+    monkeypatch.setattr(selftests, "choose_kvm", lambda _: False)
+    for name in ("LOGS", "INSTALLED"):
+        monkeypatch.setattr(selftests, name, tmp_path / name)
+    return texts, asked, console
+
+
+def said(name, *rows, status=0):
+    return "\n".join([f"@@ begin {name}", f"1..{len(rows)}", *rows,
+                      f"@@ end {name} {status} 1\n"])
+
+
+def test_programs_count_as_one_each(count, booted, tmp_path):
+    texts, asked, console = booted
+    programs = [tmp_path / name for name in (
+        "iopl_32", "ioperm_latency_64", "bad", "idle", "lost")]
+    texts.append(said("iopl_32", "ok 1 a")
+                 + said("ioperm_latency_64", "ok 1 a")
+                 + said("bad", "not ok 1 a", status=1)
+                 + said("idle", "ok 1 # SKIP a: no", status=4)
+                 + "@@ begin KUnit\n1..1\n    1..2\n    ok 1 b\n"
+                 "    not ok 2 c\nnot ok 1 x86_io_bitmap\n")
+    selftests.run_programs(count, "slow", tmp_path, programs, "name",
+                           kunit=True, memory="2G")
+    (command, options), = asked
+    assert f"{tmp_path}/ioperm_latency_64 --rounds 50 --warmup 5;" in command
+    assert options["memory"] == "2G" and options["name"] == "name"
+    rows = {name: kind for kind, name, _ in count.rows}
+    assert rows == {
+        "slow: boots": "ok", "slow: iopl_32": "ok",
+        "slow: ioperm_latency_64": "ok", "slow: bad": "fail",
+        "slow: idle": "skip", "slow: lost": "fail", "slow: no splat": "ok",
+        "slow: KUnit: x86_io_bitmap.b": "ok",
+        "slow: KUnit: x86_io_bitmap.c": "fail"}
+    assert "KUnit" in (tmp_path / "LOGS/name.ktap").read_text()
+    # A guest that hangs, and a kernel that warns.
+    selftests.run_programs(count, "hangs", tmp_path, programs, "name")
+    assert count.rows[-1][:2] == ("fail", "hangs: boots")
+    console.write_text("WARNING: CPU: 0\n")
+    texts.append(said("iopl_32", "ok 1 a"))
+    selftests.run_programs(count, "warns", tmp_path, programs[:1], "name")
+    assert count.rows[-1][:2] == ("fail", "warns: no splat")
+
+
+def test_cases_that_are_not_whole_or_not_there_fail(count, tmp_path):
+    log = tmp_path / "log"
+    selftests.count_cases(count, "a", "1..2\nok 1 b\n", log)
+    assert numbers(count) == (1, 1, 0)
+    selftests.count_kunit(count, "a", "1..1\nok 1 another_suite\n", log)
+    assert numbers(count) == (1, 2, 0)
+    selftests.count_run(count, "a", None, log)
+    for status in (0, 4, 1, None):
+        selftests.count_status(count, "slow", status, log)
+    assert numbers(count) == (2, 5, 1)
+
+
+def test_tests_of_yield(count, booted, tmp_path):
+    texts, asked, _ = booted
+    texts += [said("yield_test", "ok 1 a", "not ok 2 b")] * 2
+    selftests.run_yield(count, "sched", tmp_path, [tmp_path / "yield_test"],
+                        "yield")
+    assert [row[:2] for row in count.rows] == [
+        ("ok", "sched: yield_test: a"), ("fail", "sched: yield_test: b")]
+    selftests.boot_yield(tmp_path, [tmp_path / "yield_test"], "yield", cpus=2)
+    # Only one CPU's instructions can be counted.
+    assert [(options["cpus"], options.get("icount"), options.get("append"))
+            for _, options in asked] == [
+        (1, "wait-idle", ("tsc=reliable",)), (2, None, None)]
+    # It does not come up.
+    selftests.run_yield(count, "sched", tmp_path, [], "yield")
+    assert count.rows[-1][:2] == ("fail", "sched")
+
+
+def test_installed_tests(booted, tmp_path, monkeypatch):
+    texts, asked, _ = booted
+    made = []
+
+    def make(command, log, **_):
+        made.append(command)
+        (tmp_path / "INSTALLED/series/x86").mkdir(parents=True)
+        (tmp_path / "INSTALLED/series/x86/a_32").touch()
+
+    names = ["x86/a_32"]
+    monkeypatch.setattr(selftests, "run_logged", make)
+    monkeypatch.setattr(selftests, "selftest_names", lambda *_: names)
+    place = selftests.install("series", tmp_path, arguments=["O=/objects"])
+    assert {"O=/objects", "TARGETS=x86", f"INSTALL_PATH={place}",
+            "kselftest-install"} <= set(made[0])
+    names.append("x86/a_64")
+    with pytest.raises(Fail, match="not installed: x86/a_64"):
+        selftests.install("series", tmp_path)
+    texts.append("ok 1 selftests: x86: a_32\nnot ok 2 selftests: x86: b\n")
+    assert selftests.run_installed(tmp_path, place, "name", False,
+                                   ["a_32"]) == {"a_32": "pass", "b": "fail"}
+    assert "-t x86:a_32" in asked[0][0] and asked[0][1]["share"] == place
+    assert ktap.runner((tmp_path / "LOGS/name.ktap").read_text())

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Guests, with stubs that do what virtme-ng or QEMU would."""
+
+import gzip
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import check_gone, write
+from tools import core, guest
+from tools.core import Fail
+from tools.guest import Lost, boot, check_splat, choose_kvm, tiny, xen
+from tools.ktap import Run
+
+VNG = """\
+echo "$*" >>guests
+case "$* " in *" --disable-kvm "*) how=$GUEST ;; *) how=$KVM ;; esac
+case "$how" in
+hang) echo "Booting the kernel."; sleep 60 & echo $! >../../hangs; wait ;;
+panic) echo "Kernel panic - not syncing: No init found"; exit 0 ;;
+esac
+for last; do :; done
+exec "$last"
+"""
+
+
+def stub(path: Path, text: str) -> None:
+    """Write a shell script."""
+    write(path.parent, {path.name: f"#!/bin/sh\n{text}"})
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A build folder with a stub of vng, which runs the command here."""
+    for module in (core, guest, tiny, xen):
+        for name, value in (("BUILD", tmp_path), ("LOGS", tmp_path / "logs"),
+                            ("need_tool", lambda *_: None)):
+            monkeypatch.setattr(module, name, value, raising=False)
+    monkeypatch.setattr(guest, "VENV", tmp_path / "venv")
+    stub(tmp_path / "venv/bin/vng", VNG.replace(
+        "guests", str(tmp_path / "guests")))
+    write(tmp_path, {"arch/x86/boot/bzImage": "kernel"})
+    for name in ("GUEST", "KVM", "ACCEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    yield tmp_path
+    assert not list((tmp_path / "tmp").glob("*"))
+
+
+# --- virtme-ng -------------------------------------------------------------
+
+def test_output_and_status_come_back(place):
+    result = boot(place, "printf '%s.' 'a  b' \"it's\"; echo err >&2; exit 3")
+    assert (result.status, result.output) == (3, "a  b.it's.err\n")
+
+
+def test_what_vng_is_asked_for(place):
+    boot(place, "true", icount="skip-idle", memory="2G", share=place / "a",
+         append=("x=1", "y"), qemu="-cpu max")
+    boot(place, "true", cpus=2, kvm=True)
+    first, second = (place / "guests").read_text().splitlines()
+    for words in (f"--run {place} ", "--cpus 1 --memory 2G", "--disable-kvm",
+                  f"--rwdir {place}/a ", "--append x=1 --append y",
+                  "-icount shift=0,sleep=off -cpu max"):
+        assert words in first
+    assert "--cpus 2" in second
+    assert "--disable-kvm" not in second and "icount" not in second
+
+
+def test_a_guest_that_hangs_is_ended(place, monkeypatch):
+    monkeypatch.setenv("GUEST", "hang")
+    with pytest.raises(Lost, match="(?s)did not end within 1 s.*Booting the "
+                       "kernel") as caught:
+        boot(place, "true", timeout=1, name="job")
+    assert caught.value.hung
+    assert caught.value.console == place / "logs/job.console"
+    check_gone(place / "hangs")
+    monkeypatch.delenv("GUEST")
+    with pytest.raises(Lost, match="    | so far") as caught:
+        boot(place, "echo so far; sleep 60", timeout=1)
+    assert caught.value.output == "so far\n"
+
+
+def test_a_guest_that_panics(place, monkeypatch):
+    monkeypatch.setenv("GUEST", "panic")
+    with pytest.raises(Lost, match="(?s)ended before its command.*Kernel "
+                       "panic") as caught:
+        boot(place, "true")
+    assert not caught.value.hung
+
+
+@pytest.mark.parametrize("said, options, times", [
+    ("x\\nOops: int3: 0000 [#1] SMP", {}, guest.TRIES),
+    # The first oops counts, and no other end is tried again.
+    ("BUG: unable to handle\\nOops: int3: 1", {}, 1),
+    ("Kernel panic", {}, 1),
+    ("Oops: int3: 0000", {"timeout": 1}, 1),
+    ("Oops: int3: 0000", {"cpus": 1}, 1),
+    ("Oops: int3: 0000", {"kvm": True}, 1)])
+def test_a_stray_breakpoint_of_the_emulation(place, said, options, times):
+    stub(place / "venv/bin/vng",
+         f"echo >>{place}/guests; printf '{said}\\n'\n"
+         + ("sleep 60" if "timeout" in options else ""))
+    with pytest.raises(Lost):
+        boot(place, "true", **{"cpus": 2} | options)
+    assert (place / "guests").read_text() == times * "\n"
+
+
+def test_what_is_wrong_or_missing_is_named(place, monkeypatch):
+    monkeypatch.setenv("ACCEL", "fast")
+    with pytest.raises(Fail, match="ACCEL=fast is not known: use tcg or kvm"):
+        choose_kvm(place)
+    with pytest.raises(Fail, match="of one CPU"):
+        boot(place, "true", icount="wait-idle", cpus=2)
+    with pytest.raises(Fail, match="there is no kernel in"):
+        boot(place / "none", "true")
+    (place / "venv/bin/vng").unlink()
+    with pytest.raises(Fail, match="run 'make deps'"):
+        boot(place, "true")
+
+
+@pytest.mark.parametrize("accel, there, how, works", [
+    ("", True, "", True), ("", True, "hang", False), ("", False, "", False),
+    ("tcg", True, "", False), ("kvm", True, "", True)])
+def test_kvm_is_taken_when_a_guest_boots(place, monkeypatch, accel, there,
+                                         how, works):
+    monkeypatch.setattr(guest.os, "access", lambda *_: there)
+    monkeypatch.setattr(guest, "PROBE_SECONDS", 1 if how else 20)
+    monkeypatch.setenv("ACCEL", accel)
+    monkeypatch.setenv("KVM", how)
+    # Once; an answer of before a reboot does not count.
+    write(place, {"kvm.json": '{"boot_id": "another", "works": false}'})
+    assert [choose_kvm(place) for _ in range(2)] == [works, works]
+    tried = (place / "guests").exists()
+    assert tried == (there and accel != "tcg")
+    assert not tried or (place / "guests").read_text().count("\n") == 1
+    if not works and not accel:
+        monkeypatch.setenv("ACCEL", "kvm")
+        with pytest.raises(Fail, match="under KVM here: use ACCEL=tcg"):
+            choose_kvm(place)
+
+
+@pytest.mark.parametrize("row, bad", [
+    ("[    1.0] WARNING: CPU: 0 PID: 1 at x.c:3", True),
+    ("[    1.0] BUG: KASAN: use-after-free", True),
+    ("UBSAN: shift-out-of-bounds in x.c", True),
+    ("virtme-ng-init: WARNING: no network", False),
+    ("a invoked oom-killer: gfp\nCPU: 1\nCall Trace:\n <TASK>", False),
+    ("all is well", False)])
+def test_splats(tmp_path, row, bad):
+    write(tmp_path, {"console": f"Linux\n{row}\nmore\n"})
+    if bad:
+        with pytest.raises(Fail, match="the console has: "):
+            check_splat(tmp_path / "console")
+    else:
+        check_splat(tmp_path / "console")
+
+
+# --- the tiny guest --------------------------------------------------------
+
+def archive_files(data: bytes) -> dict[str, tuple[int, bytes]]:
+    """Read a cpio archive in the newc format: {name: (mode, content)}."""
+    found, at = {}, 0
+    while True:
+        fields = [int(data[at + n:at + n + 8], 16)
+                  for n in range(6, 110, 8)]
+        mode, size, length = fields[1], fields[6], fields[11]
+        name = data[at + 110:at + 109 + length].decode()
+        at += -(-(110 + length) // 4) * 4
+        if name == "TRAILER!!!":
+            return found
+        found[name] = (mode, data[at:at + size])
+        at += -(-size // 4) * 4
+
+
+def test_the_initramfs(tmp_path):
+    write(tmp_path, {"init": "init", "prog": "prog!", "lib": "lib"})
+    job = tiny.Job([(tmp_path / "prog", ["-a", "b"])], 7, ["/proc/x"], 3,
+                   {"/lib64/a/lib": tmp_path / "lib"})
+    files = archive_files(tiny.make_initramfs(tmp_path / "init", job))
+    assert files["tests"][1] == b"3 wait\n7 /prog -a b\n0 show /proc/x\n"
+    assert files["prog"] == (0o100755, b"prog!")
+    assert files["lib64/a/lib"][1] == b"lib"
+    assert files["lib64"][0] == files["lib64/a"][0] == 0o040755
+    assert list(files).index("lib64") < list(files).index("lib64/a")
+    assert files["dev/console"][0] == 0o020600
+    with pytest.raises(Fail, match="at most 64 programs"):
+        tiny.make_initramfs(tmp_path / "init", tiny.Job([], files=["x"] * 65))
+
+
+def test_a_program_brings_its_libraries_along():
+    found = tiny.closure(["sh"])
+    assert found["/bin/sh"].exists()
+    assert any("libc.so" in name for name in found)
+    with pytest.raises(Fail, match="'no-such-program' is missing"):
+        tiny.closure(["no-such-program"])
+
+
+BOOT = ("Linux\n@@ begin /a\r\n1..1\nok 1 one\n\n@@ end /a 0 2\r\n"
+        "@@ begin /proc/x\n7\n\n@@ end /proc/x 0 0\n@@ done 2\n")
+
+
+def boot_tiny(place, said, seconds=60, **options):
+    """boot_tiny() with a QEMU that says this."""
+    write(place, {"said": said, "a": "", "image": ""})
+    for name in ("i386", "x86_64"):
+        stub(place / f"bin/qemu-system-{name}",
+             f"echo {name} \"$*\" >>{place}/qemu; cat {place}/said\n"
+             + ("sleep 60\n" if seconds == 1 else ""))
+    return tiny.boot_tiny(place / "image", [(place / "a", [])],
+                          files=["/proc/x"], timeout=seconds, **options)
+
+
+def test_what_programs_and_files_said_comes_back(place):
+    (name, run), (shown, text) = boot_tiny(place, BOOT)
+    assert (name, run) == ("a", Run("1..1\nok 1 one\n\n", 0, 2))
+    assert (shown, text.output.strip()) == ("proc/x", "7")
+    boot_tiny(place, BOOT, bits=64, cpus=1, machine=tiny.REPEATABLE,
+              append="quiet")
+    first, second = (place / "qemu").read_text().splitlines()
+    assert first.startswith("i386 -accel tcg") and "-smp 2" in first
+    assert second.startswith("x86_64 -accel tcg") and "-icount" in second
+    assert second.endswith("-append console=ttyS0 panic=-1 quiet")
+
+
+@pytest.mark.parametrize("said, seconds, why", [
+    (BOOT.replace("@@ done 2", ""), 60, "ended too early"),
+    (BOOT.replace("@@ done 2", ""), 1, "did not end in time"),
+    (BOOT.replace("begin /a", "begin /b"), 60, "not all programs ran")])
+def test_a_tiny_guest_that_does_not_come_to_the_end(place, said, seconds,
+                                                    why):
+    with pytest.raises(Fail, match=why):
+        boot_tiny(place, said, seconds)
+
+
+@pytest.mark.parametrize("name", ["init.c", "probe.c"])
+def test_the_programs_of_guests_compile_without_a_warning(name):
+    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                    str(Path(guest.__file__).with_name(name))], check=True)
+
+
+# --- Xen -------------------------------------------------------------------
+
+# What is really there, with Xen's lines where they happened to come.
+UP = ("(XEN) Xen version 4.17\r\n(XEN) *** Building a PV Dom0 ***\r\n"
+      "[    0.000000] Booting ker(XEN) one\r\nnel on Xen PV\r\r\n")
+FACTS = "".join(f"@@ begin {path}\n{value}\n\n@@ end {path} 0 0\r\r\n"
+                for path, value in {**xen.FACTS, xen.ONLINE: "0-1"}.items())
+XEN = UP + BOOT[:BOOT.index("@@ begin /proc")].replace("\r", "\r\r") + \
+    FACTS + "@@ done 4\n"
+
+
+def boot_xen(place, said):
+    """boot_xen() with a QEMU that says this."""
+    write(place, {"said": said, "a": "", "image": "", "xen/xen": ""})
+    stub(place / "bin/qemu-system-x86_64",
+         f"ls >{place}/files; cat {place}/said\n")
+    return xen.boot_xen(place / "image", [(place / "a", [])])
+
+
+def test_a_domain_of_xen(place, monkeypatch):
+    monkeypatch.setattr(xen, "HYPERVISOR", place / "xen/xen")
+    assert boot_xen(place, XEN) == [("a", Run("1..1\nok 1 one\n\n", 0, 2))]
+    assert (place / "files").read_text().split() == ["bzImage", "init",
+                                                     "initramfs"]
+    assert "Booting kernel on Xen PV\nLinux\n@@" in (
+        place / "logs/xen.dom0").read_text()
+    for said, words in (
+            ("", "Xen did not start"), (UP, "ended too early"),
+            (UP.replace("PV Dom0", "PVH Dom0"), "built no PV domain"),
+            (UP + "(XEN) Panic on CPU 0:\n(XEN) No room\n", "panics: No room"),
+            (XEN.replace("\nPV\n", "\nPVH\n"), "and not 'PV'"),
+            (XEN.replace("0-1", "0"), "and not '0-1'")):
+        with pytest.raises(Fail, match=words):
+            boot_xen(place, said)
+
+
+def test_the_words_for_qemu_xen_and_the_kernel():
+    command = shlex.join(xen.qemu_command(Path("/a b/xen"), 4, 1024,
+                                          " mce=1,2 x"))
+    for words in ("-kernel '/a b/xen'", "dom0_max_vcpus=4", "dom0_mem=768M",
+                  "-no-reboot", " mce=1,,2 x,initramfs'", "-smp 4 -m 1024M"):
+        assert words in command
+
+
+IMAGE = b"\0" * 64 + xen.MULTIBOOT + b"x" * 9000
+
+
+@pytest.mark.parametrize("content, why", [
+    (gzip.compress(IMAGE), ""), (b"no", "is damaged"),
+    (gzip.compress(b"\0" * 9000 + IMAGE), "multiboot"),
+    (None, "holds 0 hypervisors")], ids=["whole", "damaged", "other", "none"])
+def test_the_hypervisor_of_a_package(place, monkeypatch, content, why):
+    monkeypatch.setattr(xen, "HYPERVISOR", place / "xen/xen")
+    monkeypatch.setattr(xen, "DOWNLOAD", place)
+    write(place / "root", {
+        "DEBIAN/control": "Package: xen-hypervisor-4.17-amd64\nVersion: 1\n"
+        "Architecture: amd64\nMaintainer: A Tester\nDescription: test\n",
+        **({"boot/xen-4.17.gz": content} if content else {})})
+    subprocess.run(["dpkg-deb", "-b", place / "root",
+                    place / "xen-hypervisor-4.17-amd64_1_amd64.deb"],
+                   check=True, capture_output=True)
+    if not why:
+        assert xen.get_xen().read_bytes() == IMAGE
+        return
+    with pytest.raises(Fail, match=why):
+        xen.get_xen()
+    assert not xen.HYPERVISOR.exists()
+
+
+def test_a_hypervisor_that_is_not_to_be_had(place, monkeypatch):
+    monkeypatch.setattr(xen, "DOWNLOAD", place)
+    asked = []
+
+    def download(package, suite):
+        asked.append(suite)
+        raise Fail(f"no {package}")
+
+    monkeypatch.setattr(xen, "download", download)
+    with pytest.raises(Fail, match="(?s)as a .deb into.*no xen-hyper.*-4.20"):
+        xen.download_xen()
+    assert asked == list(xen.PACKAGES)

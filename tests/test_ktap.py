@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reading KTAP: selftests, KUnit, kselftest's runner, several programs."""
+
+import subprocess
+
+import pytest
+
+from tools.ktap import Run, parse, runner, script, split, verdict
+
+HARNESS = """\
+TAP version 13
+1..4
+# Starting 4 tests from 2 test cases.
+#  RUN           global.first ...
+#            OK  global.first
+ok 1 global.first
+#  RUN           ports.line.second ...
+# ioperm.c:5:second:Expected 0 (0) == status (256)
+# second: Test terminated by assertion
+#          FAIL  ports.line.second
+not ok 2 ports.line.second
+#  RUN           global.third ...
+#      SKIP      one CPU
+#            OK  global.third
+ok 3 global.third # SKIP one CPU
+ok 4 - fourth
+# Totals: pass:2 fail:1 xfail:0 xpass:0 skip:1 error:0
+"""
+# As debugfs has it; a console puts the time before each line.
+KUNIT = """\
+KTAP version 1
+1..1
+    KTAP version 1
+    # Subtest: suite
+    1..3
+    ok 1 one
+        KTAP version 1
+        1..2
+        ok 1 seed 1
+        not ok 2 seed 2
+    # two: EXPECTATION FAILED at x.c:3
+    Expected a == b
+    not ok 2 two
+    ok 3 three # SKIP no memory
+# suite: pass:1 fail:1 skip:1 total:3
+not ok 1 suite
+"""
+
+
+def test_a_selftest():
+    report = parse(HARNESS)
+    assert report.cases == {"global.first": "pass",
+                            "ports.line.second": "fail",
+                            "global.third": "skip", "fourth": "pass"}
+    assert report.reasons == {
+        "ports.line.second": "ioperm.c:5:second:Expected 0 (0) == status "
+        "(256) | second: Test terminated by assertion",
+        "global.third": "one CPU"}
+    assert (report.wrong, report.those("skip")) == ("", ["global.third"])
+
+
+def test_kunit_in_debugfs_and_in_a_console():
+    console = "".join(f"[    1.{number:06}] {row}\r\n" for number, row in
+                      enumerate(KUNIT.splitlines()))
+    for text in (KUNIT, console):
+        report = parse(text)
+        assert report.cases == {"suite.one": "pass", "suite.two": "fail",
+                                "suite.three": "skip"}
+        assert report.reasons["suite.three"] == "no memory"
+        assert "x.c:3 | Expected a == b" in report.reasons["suite.two"]
+        assert report.wrong == ""
+
+
+@pytest.mark.parametrize("text, wrong", [
+    ("hello\n", "it printed no plan"),
+    ("1..0\n", "it has no case"),
+    ("1..2\nok 1 a\n", "1 of its 2 cases reported"),
+    ("1..1\nok 1 a\nok 2 b\n", "2 of its 1 cases reported"),
+    ("1..1\nok 1 a # SKIP\n", "a skip without a reason: a"),
+    ("1..1\n    1..4\nok 1 suite\n", "suite: 0 of its 4 cases reported"),
+    ("1..1\n    1..0\nok 1 suite\n", "suite: 0 of its 0 cases reported"),
+    ("1..1\n    1..2\n    ok 1 a\nok 1 suite\n", "suite: 1 of its 2"),
+    ("1..1\n    1..1\n    ok 1 a\n", "0 of its 1 cases reported")])
+def test_output_that_is_not_whole(text, wrong):
+    assert wrong in parse(text).wrong
+
+
+@pytest.mark.parametrize("text, cases", [
+    ("1..0 # SKIP no port\n", {"all": "skip"}),
+    ("1..1\nok 1 # SKIP a: no\n", {"a": "skip"}),
+    # Of one that ran twice, the failure counts; a pass beats a skip.
+    ("1..1\nnot ok 1 a\n1..1\nok 1 a\n", {"a": "fail"}),
+    ("1..1\nok 1 a # SKIP no\n1..1\nok 1 a\n", {"a": "pass"}),
+    # The suite's own code failed, or it was skipped.
+    ("1..1\n    1..1\n    ok 1 a\nnot ok 1 s\n", {"s.a": "pass",
+                                                  "s": "fail"})])
+def test_other_forms(text, cases):
+    assert parse(text).cases == cases
+
+
+@pytest.mark.parametrize("wanted, status, rows", [
+    ("pass", 0, ["ok 1 a"]),
+    ("pass", 0, ["ok 1 a", "ok 2 # SKIP b: no"]),
+    ("skip", 4, ["ok 1 # SKIP a: no"]),
+    ("skip", 0, ["ok 1 # SKIP a: no"]),
+    ("fail", 1, ["ok 1 a", "not ok 2 b"]),
+    ("fail", 0, ["not ok 1 a"]),
+    ("fail", 139, ["ok 1 a"]),
+    ("fail", None, ["ok 1 a"])])
+def test_verdicts(wanted, status, rows):
+    text = "\n".join([f"1..{len(rows)}", *rows])
+    assert verdict(Run(text, status, 1))[0] == wanted
+    # A plan that is not kept.
+    assert verdict(Run(f"{text}\n1..1\n", status, 1))[0] == "fail"
+
+
+def test_words_of_verdicts():
+    assert verdict(Run(HARNESS, 1, 0))[1] == "exit status 1, 2 passed, " \
+        "1 failed, 1 skipped, ports.line.second"
+    assert verdict(Run("hello\n", 4, 0)) == ("skip", "it skipped itself")
+
+
+def test_the_runner_of_kselftest():
+    assert runner("TAP version 13\n1..3\n# selftests: x86: a_32\n"
+                  "ok 1 selftests: x86: a_32\n"
+                  "not ok 2 selftests: x86: a_64 # exit=1\n"
+                  "ok 3 selftests: sched: b # SKIP\n") == {
+        "x86: a_32": "pass", "x86: a_64": "fail", "sched: b": "skip"}
+
+
+def test_what_a_shell_prints_can_be_split():
+    commands = {"one": "printf 'ok 1'", "two": "exit_with 3",
+                "three": "printf 'exit_with 0\\n'"}
+    said = subprocess.run(
+        ["sh", "-c", "exit_with() { return $1; }; "
+         + script(commands)], capture_output=True, text=True).stdout
+    runs = split(said)
+    assert {name: (run.output.strip(), run.status)
+            for name, run in runs.items()} == {
+        "one": ("ok 1", 0), "two": ("", 3), "three": ("exit_with 0", 0)}
+    assert runs["one"].seconds in (0, 1)
+    assert "begin two'; t=$(date +%s); nice -n 1 exit_with 3; " in \
+        script(commands, "nice -n 1")
+
+
+def test_a_program_that_did_not_end():
+    runs = split("@@ begin a\nx\n@@ end a -1 7\n@@ begin b\nso far\n")
+    assert runs == {"a": Run("x\n", -1, 7), "b": Run("so far\n", None, None)}

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Paths, errors, progress, commands and files: what every job uses.
+
+A job raises Fail for anything the user can mend, and is started through
+run_main(), which turns Fail, Ctrl-C and a full disk into one message.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import (FIRST_COMPLETED, Future, ThreadPoolExecutor,
+                                wait)
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
+LOGS = BUILD / "logs"
+RESULTS = BUILD / "results"
+PUBLISHED = ROOT / "results"
+CONFIGS = ROOT / "configs"
+
+# A commit of the same content must have the same name on every machine.
+GIT_IDENTITY = {
+    "GIT_CONFIG_GLOBAL": str(ROOT / "tools/gitconfig"),
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_COMMITTER_NAME": "series",
+    "GIT_COMMITTER_EMAIL": "series@localhost",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+# A git hook or `git rebase --exec` sets more, and every git started below
+# would work on the repository that they name.
+for _name in [name for name in os.environ if name.startswith("GIT_")]:
+    del os.environ[_name]
+
+_running: set[subprocess.Popen] = set()  # leaders of process groups
+_stopping = threading.Event()  # no more commands are started
+_starting = threading.local()  # .now: this thread is starting a command
+
+
+class Fail(Exception):
+    """An error that the user can do something about; its text says what."""
+
+
+def say(text: str) -> None:
+    """Print one line at once; nothing in a thread of in_parallel()."""
+    if threading.current_thread() is threading.main_thread():
+        print(text, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Format seconds as '12 s' or '3 min 04 s'."""
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else \
+        f"{whole // 60} min {whole % 60:02d} s"
+
+
+@contextlib.contextmanager
+def stage(title: str) -> Iterator[None]:
+    """Announce a stage, and say how long it took when it is done."""
+    say(f"==> {title}")
+    start = time.monotonic()
+    yield
+    took = time.monotonic() - start
+    if took >= 1:
+        say(f"    done in {duration(took)}")
+
+
+def need_space(path: Path, gib: float, what: str) -> None:
+    """Raise Fail, before a long job, unless gib GiB are free at path."""
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free / 2**30
+    if free < gib:
+        raise Fail(f"{what} needs {gib} GiB of disk space below {path}, "
+                   f"{free:.1f} GiB are free: make room and run it again")
+
+
+def need_tool(name: str, package: str) -> None:
+    """Raise Fail unless the command is there; package provides it."""
+    if not shutil.which(name):
+        raise Fail(f"the command '{name}' is missing: "
+                   f"apt-get install {package}")
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a user would type it from the top folder."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def tail(log: Path, lines: int = 20) -> str:
+    """Return the last lines of a log, blank ones left out, indented."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    # A console writes carriage returns of its own.
+    rows = [row.rstrip() for row in re.split("[\r\n]+", text) if row.strip()]
+    return "\n".join("    | " + row for row in rows[-lines:])[-8000:]
+
+
+def end_group(process: subprocess.Popen) -> None:
+    """End a child and all that it started, gently first."""
+    for sig in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sig)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+
+
+def _interrupt(*_: Any) -> None:
+    """Handle a signal: end this job, once, when it knows its children."""
+    if not _stopping.is_set():
+        _stopping.set()
+        if not getattr(_starting, "now", False):
+            raise KeyboardInterrupt
+
+
+def _follow(process: subprocess.Popen, timeout: float | None,
+            note: Callable[[], str]) -> int | None:
+    """Wait for a process with a sign of life; None: it took too long."""
+    start = shown = time.monotonic()
+    tty = sys.stdout.isatty()
+    while not timeout or time.monotonic() - start <= timeout:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=1)
+        if time.monotonic() - shown >= (2 if tty else 60):
+            shown = time.monotonic()
+            text = f"    {duration(shown - start)} {note()}".rstrip()
+            # On a terminal, the next line overwrites this one.
+            say(f"\033[K{text}\033[A" if tty else text)
+    return None
+
+
+def run_logged(command: list[str], log: Path, timeout: float | None = None,
+               cwd: Path | None = None, env: dict[str, str] | None = None,
+               check: bool = True, what: str | None = None,
+               progress: Callable[[Path], str] | None = None) -> int | None:
+    """Run a long command with its output in a log and a sign of life.
+
+    Returns the exit status, or None for a command that ran longer than
+    timeout seconds and was ended with all its children; with check, both
+    raise Fail with the log's last lines.  progress makes a short text from
+    the log, shown beside the time.  Threads may call this too.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    process = status = None
+    try:
+        # A signal while the child is made must not lose it.
+        _starting.now = True
+        if not _stopping.is_set():
+            with open(log, "wb") as out:
+                process = subprocess.Popen(
+                    command, stdout=out, stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL, cwd=cwd, env=env,
+                    start_new_session=True)
+            _running.add(process)
+        _starting.now = False
+        if process and not _stopping.is_set():
+            status = _follow(process, timeout,
+                             lambda: progress(log) if progress else "")
+    finally:
+        _starting.now = False
+        if process and status is None:
+            end_group(process)
+        _running.discard(process)
+    if _stopping.is_set():
+        raise KeyboardInterrupt
+    if check and status != 0:
+        why = (f"did not end within {duration(timeout)}" if status is None
+               else f"failed with status {status}")
+        raise Fail(f"{what or command[0]} {why}; the end of {shown_path(log)}:"
+                   f"\n{tail(log)}")
+    return status
+
+
+def in_parallel(work: dict[str, Callable[[], T]],
+                jobs: int) -> dict[str, T | Fail]:
+    """Do named pieces of work in threads; say when each begins and ends.
+
+    A Fail becomes the value of its piece.  Any other exception, and Ctrl-C,
+    ends what the others run through run_logged().
+    """
+    begun: dict[str, float] = {}
+
+    def do(name: str, function: Callable[[], T]) -> T | Fail:
+        if _stopping.is_set():
+            raise KeyboardInterrupt
+        begun[name] = time.monotonic()
+        print(f"==> {name}", flush=True)
+        try:
+            found, end = function(), ""
+        except Fail as failure:
+            found, end = failure, f": FAILED: {failure}"
+        took = duration(time.monotonic() - begun.pop(name))
+        print(f"    {name}: {took}{end}", flush=True)
+        return found
+
+    if jobs <= 1:
+        # In this thread, where a command shows its progress.
+        return {name: do(name, function) for name, function in work.items()}
+    done: dict[str, Future] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            done |= {name: pool.submit(do, name, function)
+                     for name, function in work.items()}
+            left = set(done.values())
+            while left:
+                ended, left = wait(left, 60, FIRST_COMPLETED)
+                for future in ended:
+                    future.result()
+                if not ended:
+                    say("    " + ", ".join(
+                        f"{name} {duration(time.monotonic() - start)}"
+                        for name, start in list(begun.items())))
+        except BaseException:
+            _stopping.set()
+            while wait(done.values(), 1).not_done:
+                for process in list(_running):
+                    end_group(process)
+            _stopping.clear()
+            raise
+    return {name: future.result() for name, future in done.items()}
+
+
+def run_git(*args: Any, cwd: Path | None = None,
+            env: dict[str, str] | None = None,
+            data: bytes | None = None) -> subprocess.CompletedProcess:
+    """Run git without the user's configuration; the output is bytes.
+
+    When this job is interrupted, git is given the time to take its lock
+    files and half-made trees away.
+    """
+    command = ["git", *map(str, args)]
+    with subprocess.Popen(
+            command, cwd=cwd, env=os.environ | GIT_IDENTITY | (env or {}),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL if data is None
+            else subprocess.PIPE) as process:
+        try:
+            out, err = process.communicate(data)
+        except BaseException:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=30)
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def git(*args: Any, cwd: Path | None = None, check: bool = True,
+        env: dict[str, str] | None = None, data: str | None = None,
+        raw: bool = False) -> Any:
+    """Run git and return its stdout: a str, or bytes when raw is set.
+
+    With check, Fail has git's own words when it fails.
+    """
+    done = run_git(*args, cwd=cwd, env=env,
+                   data=None if data is None else data.encode())
+    if check and done.returncode:
+        words = (done.stderr or done.stdout).decode(errors="replace")
+        raise Fail(f"git {args[0]} failed: "
+                   + words.strip().replace("\n", "\n    | "))
+    if raw:
+        return done.stdout
+    return done.stdout.decode(errors="surrogateescape")
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_bytes(content if isinstance(content, bytes)
+                            else content.encode())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path, default: Any = None) -> Any:
+    """Return what a JSON file holds, or default when there is none."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return default
+    except ValueError as failure:
+        raise Fail(f"{shown_path(path)} is not JSON ({failure}): remove it "
+                   "and run this again") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, atomically."""
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Read NAME=value lines with # comments."""
+    rows = [line.strip() for line in path.read_text().splitlines()]
+    pairs = [row.partition("=") for row in rows if row and row[0] != "#"]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return 20 hex digits that name the parts, in this order."""
+    found = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else os.fsencode(part)
+        found.update(b"%d:" % len(data) + data)
+    return found.hexdigest()[:20]
+
+
+@contextlib.contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    """Make a folder below BUILD that is removed at the end of the block."""
+    (BUILD / "tmp").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=BUILD / "tmp",
+                                     ignore_cleanup_errors=True) as place:
+        yield Path(place)
+
+
+@contextlib.contextmanager
+def build_lock() -> Iterator[None]:
+    """Let only one job at a time work below the build folder.
+
+    A job that a locked job starts inherits the lock instead of waiting for
+    itself.
+    """
+    BUILD.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("SERIES_LOCKED") == str(BUILD):
+        yield
+        return
+    with open(BUILD / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Fail(f"another job is running below {shown_path(BUILD)}: "
+                       "wait for it or end it, then run this again") from None
+        # What a job that was killed outright could not take away.
+        shutil.rmtree(BUILD / "tmp", ignore_errors=True)
+        os.environ["SERIES_LOCKED"] = str(BUILD)
+        try:
+            yield
+        finally:
+            del os.environ["SERIES_LOCKED"]
+
+
+def run_main(main: Callable[[], int | None]) -> None:
+    """Start a job's main() and turn its errors into one message."""
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Not when nohup has it ignored.
+        if signal.getsignal(sig) != signal.SIG_IGN:
+            signal.signal(sig, _interrupt)
+    status, text = 1, ""
+    try:
+        status = main() or 0
+    except Fail as failure:
+        text = f"error: {failure}"
+    except KeyboardInterrupt:
+        status = 130
+        text = ("interrupted: nothing is broken, the same command goes on "
+                "from here")
+    except OSError as failure:
+        advice = {errno.ENOSPC: "make room and run it again",
+                  errno.EDQUOT: "make room and run it again",
+                  errno.EACCES: "make it writable",
+                  errno.EPERM: "run this as the user it belongs to",
+                  errno.EROFS: "make it writable"}.get(failure.errno)
+        if not advice:
+            raise
+        text = (f"error: {failure.filename or BUILD}: {failure.strerror}: "
+                + advice)
+    if text:
+        print(text, file=sys.stderr, flush=True)
+    sys.exit(status)

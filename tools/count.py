@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Count tests that passed, failed and were skipped, and keep what passed."""
+
+import datetime
+import fnmatch
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tools.core import CONFIGS, PUBLISHED, Fail, read_json, say, write_json
+from tools.series.apply import series_key
+
+GATES_RECORD = PUBLISHED / "gates.json"
+
+
+class Count:
+    """Counts results and prints one line for each.
+
+    rows: what was counted: ("ok"|"fail"|"skip", name, why).
+    """
+
+    def __init__(self) -> None:
+        self.passed = self.failed = self.skipped = 0
+        self.rows: list[tuple[str, str, str]] = []
+        rows = (CONFIGS / "expected-skips").read_text().splitlines()
+        self.expected = [row for row in (
+            row.split("#")[0].strip() for row in rows) if row]
+
+    def ok(self, name: str, why: Any = "") -> None:
+        """Count a test that passed."""
+        self.passed += 1
+        self.rows.append(("ok", name, str(why)))
+        say(f"    ok    {name}" + (f": {why}" if why else ""))
+
+    def fail(self, name: str, why: Any) -> None:
+        """Count a test that failed."""
+        self.failed += 1
+        self.rows.append(("fail", name, str(why)))
+        say(f"    FAIL  {name}: {why}")
+
+    def skip(self, name: str, why: Any) -> None:
+        """Count a skip; one that configs/expected-skips lacks has failed."""
+        if not any(fnmatch.fnmatch(name, row) for row in self.expected):
+            self.fail(name, f"skipped ({why}), which configs/expected-skips "
+                      "does not list")
+            return
+        self.skipped += 1
+        self.rows.append(("skip", name, str(why)))
+        say(f"    skip  {name}: {why}")
+
+    def run(self, name: str, function: Callable[..., Any],
+            *arguments: Any) -> bool:
+        """Count a test: function raises Fail when it does not hold."""
+        try:
+            function(*arguments)
+        except Fail as failure:
+            self.fail(name, failure)
+            return False
+        self.ok(name)
+        return True
+
+    def last_line(self) -> str:
+        """Return the line that a job of tests ends with."""
+        return (f"{self.passed} passed, {self.failed} failed, "
+                f"{self.skipped} skipped")
+
+    def status(self) -> int:
+        """Return the exit status of a job of tests."""
+        return 1 if self.failed or not self.passed else 0
+
+
+def run_groups(count: Count, groups: dict[str, Callable[[Count], None]],
+               record: Path | None = None) -> None:
+    """Run groups of tests, {name: function}; each has to count something.
+
+    record: the file that keeps which groups this series passed, if all of
+    each group runs.
+    """
+    key = series_key()
+    for name, function in groups.items():
+        passed, failed, skipped = count.passed, count.failed, count.skipped
+        say(f"==> {name}: {function.__doc__}")
+        try:
+            function(count)
+        except Fail as failure:
+            count.fail(name, failure)
+        if (count.passed, count.failed) == (passed, failed):
+            count.fail(name, "nothing of it ran")
+        if record and count.failed == failed:
+            now = datetime.datetime.now(datetime.timezone.utc)
+            write_json(record, recorded(key, record) | {name: {
+                "key": key, "passed": count.passed - passed,
+                "skipped": count.skipped - skipped,
+                "date": now.isoformat(timespec="minutes")}})
+
+
+def recorded(key: str, record: Path = GATES_RECORD) -> dict[str, dict]:
+    """Return the groups that the series of this key passed.
+
+    {group: {"key", "passed", "skipped", "date"}}.
+    """
+    return {group: row for group, row in read_json(record, {}).items()
+            if row["key"] == key}

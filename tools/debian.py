@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Debian roots of their own, for jobs that need a machine to themselves.
+
+A root is a folder made by debootstrap from the archives that this machine's
+apt uses.  What runs in it has its own mounts and process numbers: when the
+first process ends, or is killed, all that it started ends.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.core import Fail, need_space, run_logged, shown_path, stage
+
+SUITE = "bookworm"
+# What is in 'dev' and 'sys' stays this machine's; the rest is the root's.
+ENTER = """set -e
+for place in dev sys; do mount --rbind "/$place" "$0/$place"; done
+mount -t proc proc "$0/proc"
+for place in run tmp; do mount -t tmpfs tmpfs "$0/$place"; done
+exec chroot "$0" "$@"
+"""
+# How this machine reaches others, where it is not by itself.
+NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf",
+                 "/usr/local/share/ca-certificates")
+NETWORK_NAMES = r"(?i)(https?|ftp|no)_proxy|PIP_(CERT|INDEX_URL|EXTRA_.*)"
+
+
+def why_not() -> str:
+    """Return why no root can be made here, or nothing."""
+    if os.geteuid() != 0:
+        return "needs root"
+    for tool in ("debootstrap", "unshare"):
+        if not shutil.which(tool):
+            return f"needs {tool}: apt-get install debootstrap util-linux"
+    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "mount", "-t",
+                       "tmpfs", "tmpfs", "/mnt"],
+                      capture_output=True).returncode:
+        return "needs the right to mount, which this container has not"
+    try:
+        sources()
+    except Fail as failure:
+        return str(failure)
+    return ""
+
+
+def sources() -> list[str]:
+    """Return the rows of a sources.list for SUITE, the main archive first.
+    """
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format",
+         "$(REPO_URI) $(CODENAME) $(LABEL)", "Created-By: Packages",
+         "Origin: Debian"], capture_output=True, text=True).stdout
+    rows = sorted({tuple(row.split(" ", 2)) for row in listed.splitlines()},
+                  key=lambda row: (row[2] != "Debian", row))
+    if not rows or rows[0][2] != "Debian":
+        raise Fail("no Debian archive is among this machine's apt sources: "
+                   "add one and run 'apt-get update'")
+    suites = [(rows[0][0], SUITE)] + [
+        (uri, name) for uri, name, _ in rows if name.startswith(f"{SUITE}-")]
+    return [f"deb {uri} {name} main\n" for uri, name in suites]
+
+
+def inside(root: Path, command: Sequence[str],
+           network: bool = True) -> list[str]:
+    """Return a command that runs another one in a root.
+
+    It gets an environment of its own.  Without network it has only a loopback
+    interface, which is down.
+    """
+    kept = [f"{name}={value}" for name, value in os.environ.items()
+            if network and re.fullmatch(NETWORK_NAMES, name)]
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child",
+            *([] if network else ["--net"]), "sh", "-c", ENTER, str(root),
+            "env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:"
+            "/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
+            "DEBIAN_FRONTEND=noninteractive", *kept, *command]
+
+
+def retrieved(log: Path) -> str:
+    """Say what debootstrap does by its log."""
+    return "".join(re.findall(r"^I: (.*)$", log.read_text(), re.M)[-1:])
+
+
+def make_root(root: Path, packages: Sequence[str], log: Path) -> None:
+    """Make a minimal root with these packages, in place of an old one."""
+    reason = why_not()
+    if reason:
+        raise Fail(f"{shown_path(root)} cannot be made: {reason}")
+    need_space(root, 1, f"Debian in {shown_path(root)}")
+    partial = root.with_name(f"{root.name}.partial")
+    for path in (root, partial):
+        shutil.rmtree(path, ignore_errors=True)
+    archives = sources()
+    with stage(f"making Debian in {shown_path(root)}"):
+        # It mounts things, which must not outlive it.
+        run_logged(["unshare", "--mount", "--pid", "--fork", "--kill-child",
+                    "debootstrap", "--variant=minbase",
+                    *([f"--include={','.join(packages)}"] if packages
+                      else []), SUITE, str(partial), archives[0].split()[1]],
+                   log, what="debootstrap", progress=retrieved)
+        (partial / "etc/apt/sources.list").write_text("".join(archives))
+        settings = subprocess.run(["apt-config", "dump"], text=True,
+                                  capture_output=True).stdout
+        (partial / "etc/apt/apt.conf.d/90machine").write_text("".join(
+            re.findall(r"^Acquire::(?:https?|Check).*\n", settings, re.M)))
+        for name in NETWORK_FILES:
+            if Path(name).is_dir():
+                shutil.copytree(name, f"{partial}{name}", dirs_exist_ok=True)
+            elif Path(name).exists():
+                shutil.copyfile(name, f"{partial}{name}")
+        partial.rename(root)

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Figures of the programs that measure: stored, read and compared.
+
+Nothing but the standard library, because measure runs without build/venv.
+"""
+
+import statistics
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.core import Fail, read_json, shown_path, write_json
+from tools.tables import ratio
+
+# A selftest of the series (folder/program), or "" for a program of bench/.
+PROGRAMS = {"ioperm_latency": "x86/ioperm_latency_64",
+            "yield_latency": "sched/yield_latency",
+            "pi_ping": "", "interactive_latency": ""}
+SIDES = ("base", "series")
+# What a column is called. The order is that of the tables.
+COLUMNS = {
+    "history_8k": "as 2.6.8.1: 8 KB, every switch",
+    "history_prefix": "as 2.6.9: prefix, every switch",
+    "base": "base", "off": "series, features off", "series": "series",
+    "base_server": "base, server", "series_server": "series, server",
+    "base_softrt": "base, soft real-time",
+    "series_softrt": "series, soft real-time",
+    "ext_simple": "scx_simple", "ext_qmap": "scx_qmap",
+}
+PARTS = ("", "threads", "processes", "cgroup", "cgroups", "batch")
+
+# Program and part, such as ("pi_ping", "threads").
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a case that is compared.
+
+    assumed: by how much two runs of one kernel were seen to differ, for a
+    figure that does not depend on where in a tick something falls.
+    """
+
+    name: str
+    unit: str
+    scale: float = 1
+    more_is_better: bool = False
+    assumed: float | None = None
+
+
+WAIT = 1e6  # the scale of a time in ns that is shown in ms
+FIGURES = {
+    "ioperm_latency": (Figure("p50", "instructions", assumed=0.002),),
+    "yield_latency": (
+        Figure("ns_per_call", "ns per call", assumed=0.05),
+        Figure("share", "% of the CPU", 1, True),
+        Figure("stuck_percent", "% of the calls switched nobody"),
+        Figure("acquisitions_per_s", "acquisitions/s", 1, True),
+        Figure("p50", "ms, p50", WAIT), Figure("p99", "ms, p99", WAIT),
+        Figure("longest_wait_yielder", "ms, longest wait of the yielder",
+               WAIT),
+        Figure("longest_wait_hog", "ms, longest wait of the hog", WAIT)),
+    "pi_ping": (
+        Figure("met_percent", "% of the deadlines met", 1, True),
+        Figure("p50", "ms, p50", WAIT), Figure("p99", "ms, p99", WAIT),
+        Figure("max", "ms, max", WAIT),
+        Figure("relative", "% of one task's digits", 1, True)),
+    "interactive_latency": (
+        Figure("mean", "ms, mean", WAIT),
+        Figure("sd", "ms, standard deviation", WAIT),
+        Figure("max", "ms, max", WAIT),
+        Figure("desired_cpu", "% of the desired CPU", 1, True),
+        Figure("deadlines_met", "% of the deadlines met", 1, True)),
+    "hackbench": (Figure("ms_per_loop", "ms per loop"),),
+}
+# Runs whose spread can be trusted, see CHANCE.
+ENOUGH = 4
+# Nanoseconds to read the clock in the guest of the study: the mean of a
+# million calls of clock_gettime(). A wait is timed with two readings, so a
+# smaller difference says nothing, however well it repeats.
+READING = 64
+# Percent of the calls of sched_yield(). A call that switches nobody takes a
+# microsecond: with more of them than this on one side, percentiles of the
+# time of a call would call it slow to hand the CPU over.
+STUCK = 1
+# In how many cases (a share) the medians of two sides of this many runs are
+# further apart in one direction than the larger range of the two, when there
+# is nothing but normal noise. By simulation; the tests do it again.
+CHANCE = {4: 0.0060, 5: 0.0019, 6: 0.0003}
+WORSE, BETTER, FEW, TINY, SAME = (
+    "worse", "better", "too few runs to tell",
+    "less apart than a reading of the clock", "within the noise")
+
+_writing = threading.Lock()
+
+
+def read_cells(*folders: Path) -> dict[str, dict[str, Any]]:
+    """Return {name: cell} of the study's results in folders.
+
+    A folder has one file for each program. A cell's name is
+    PROGRAM[.PART].COLUMN.RUN. Of the same names the last folder's counts.
+    """
+    cells: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.json")):
+            found = read_json(path)
+            if not isinstance(found, dict) or not all(
+                    isinstance(cell, dict) and cell.get("result")
+                    for cell in found.values()):
+                raise Fail(f"{shown_path(path)} is not a result of 'make "
+                           "study': remove it and run that again")
+            cells |= found
+    return cells
+
+
+def add_cells(folder: Path, cells: dict[str, dict[str, Any]]) -> None:
+    """Add cells to those of a folder; threads may do so at once."""
+    with _writing:
+        for program in {name.split(".")[0] for name in cells}:
+            path = folder / f"{program}.json"
+            mine = {name: cell for name, cell in cells.items()
+                    if name.split(".")[0] == program}
+            write_json(path, dict(sorted(
+                (read_json(path, {}) | mine).items())))
+
+
+@dataclass
+class Samples:
+    """The figures of all columns, one value a run, and what cases there are.
+
+    values has them by (key, column, case, figure).
+    """
+
+    values: dict[tuple[Key, str, str, str], list[float]] = field(
+        default_factory=lambda: defaultdict(list))
+    cases: dict[Key, dict[str, dict[str, Any]]] = field(
+        default_factory=lambda: defaultdict(dict))
+    measured: dict[Key, set[str]] = field(
+        default_factory=lambda: defaultdict(set))
+    skipped: dict[tuple[Key, str], dict[str, str]] = field(
+        default_factory=lambda: defaultdict(dict))
+    kernels: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, key: Key, column: str, result: dict[str, Any]) -> None:
+        """Add one run's result, as the program's --json writes it.
+
+        yield_latency runs each case of the series twice, with its scheduler
+        features off and on: these are two columns.
+        """
+        for case in result["cases"]:
+            where, name = column, case["name"]
+            if case.get("features") == "old":
+                if column != "series":
+                    continue
+                where = "off"
+            if case.get("status") != "ok":
+                self.skipped[key, where][name] = \
+                    case.get("reason") or str(case.get("status"))
+                continue
+            self.cases[key].setdefault(name, case)
+            self.measured[key].add(where)
+            for figure, value in case.items():
+                if isinstance(value, (int, float)):
+                    self.values[key, where, name, figure].append(value)
+            if case.get("calls") and "stuck" in case:
+                self.values[key, where, name, "stuck_percent"].append(
+                    100 * case["stuck"] / case["calls"])
+
+    def keys(self, program: str) -> list[Key]:
+        """Return the keys of a program that has figures, in order."""
+        return sorted((key for key in self.cases if key[0] == program),
+                      key=lambda key: PARTS.index(key[1]))
+
+    def columns(self, key: Key) -> list[str]:
+        """Return the columns that have figures, in order."""
+        return [name for name in COLUMNS if name in self.measured[key]]
+
+    def get(self, key: Key, column: str, case: str,
+            figure: str) -> list[float]:
+        """Return the values of a figure, none when it was skipped."""
+        return self.values.get((key, column, case, figure), [])
+
+    def median(self, key: Key, column: str, case: str, figure: str,
+               scale: float = 1) -> float | None:
+        """Return the median of a figure, if there is one."""
+        values = self.get(key, column, case, figure)
+        return statistics.median(values) / scale if values else None
+
+    def ratio(self, key: Key, one: tuple[str, str], other: tuple[str, str],
+              figure: str) -> float | None:
+        """Return a figure relative to another's; one: column and case."""
+        a, b = (self.median(key, *where, figure) for where in (one, other))
+        return a / b if a is not None and b else None
+
+
+def collect(*folders: Path) -> Samples:
+    """Return what the study left in folders."""
+    samples = Samples()
+    for name, cell in read_cells(*folders).items():
+        program, *part, column, _ = name.split(".")
+        samples.add((program, "".join(part)), column, cell["result"])
+        samples.kernels[column] = cell["kernel"]
+    return samples
+
+
+def spread(values: list[float]) -> float | None:
+    """Return (max - min) / median, None for one run or a median of 0."""
+    middle = statistics.median(values)
+    if len(values) < 2 or not middle:
+        return None
+    return (max(values) - min(values)) / abs(middle)
+
+
+def noise(base: list[float], series: list[float],
+          assumed: float | None = None) -> float | None:
+    """Return by how much two sides may differ by chance (0.1 is 10 %).
+
+    That is the larger spread of the two; with fewer than ENOUGH runs at
+    least what is assumed, and None when nothing is.
+    """
+    spreads = [spread(base), spread(series)]
+    if min(len(base), len(series)) < ENOUGH:
+        if assumed is None:
+            return None
+        spreads.append(assumed)
+    return max((value for value in spreads if value is not None), default=0)
+
+
+def judge(base: list[float], series: list[float], more_is_better: bool,
+          limit: float | None) -> str:
+    """Compare the runs of two sides; limit: what noise() says."""
+    a, b = statistics.median(base), statistics.median(series)
+    if a == b:
+        return SAME
+    if limit is None:
+        return FEW
+    # There is no share of nothing: then the ranges must not overlap.
+    if 0 in (a, b) and max(min(base), min(series)) <= min(max(base),
+                                                          max(series)):
+        return SAME
+    if a and abs(b / a - 1) <= limit:
+        return SAME
+    return BETTER if (b > a) == more_is_better else WORSE
+
+
+@dataclass
+class Row:
+    """One figure of a case, base beside series; runs: of the fewer."""
+
+    key: Key
+    case: str
+    figure: Figure
+    columns: tuple[str, str]
+    base: float
+    series: float
+    noise: float | None
+    runs: int
+    verdict: str
+
+    def texts(self) -> list[str]:
+        """Return unit, base, series, series / base and noise."""
+        return [self.figure.unit, plain(self.base, self.figure.scale),
+                plain(self.series, self.figure.scale),
+                ratio(self.series, self.base, 3), percent(self.noise)]
+
+
+def _hands_over(samples: Samples, key: Key, case: str,
+                columns: tuple[str, str]) -> bool:
+    """Tell whether hardly a call switched nobody, on both columns."""
+    return all((samples.median(key, column, case, "stuck_percent") or 0)
+               <= STUCK for column in columns)
+
+
+def _middles_overlap(samples: Samples, key: Key, case: str,
+                     columns: tuple[str, str]) -> bool:
+    """Tell whether the ranges from p40 to p60 overlap.
+
+    A time that is one tick or two has a p50 of either, by chance.
+    """
+    ends = [[samples.median(key, column, case, name) for column in columns]
+            for name in ("p40", "p60")]
+    return None not in ends[0] + ends[1] and max(ends[0]) <= min(ends[1])
+
+
+def compare(samples: Samples, key: Key,
+            columns: tuple[str, str] = SIDES,
+            assumed: float | None = None) -> list[Row]:
+    """Compare two columns of a program, what is worse first.
+
+    Percentiles of the time of a yield only where the calls of both switch.
+    assumed: see noise(); it goes before that of a figure.
+    """
+    rows = []
+    for case in samples.cases[key]:
+        for figure in FIGURES[key[0]]:
+            base, series = (samples.get(key, column, case, figure.name)
+                            for column in columns)
+            if not base or not series or figure.name in ("p50", "p99") \
+                    and not _hands_over(samples, key, case, columns):
+                continue
+            limit = noise(base, series, assumed or figure.assumed)
+            verdict = judge(base, series, figure.more_is_better, limit)
+            if figure.name == "p50" and verdict != FEW \
+                    and _middles_overlap(samples, key, case, columns):
+                verdict = SAME
+            a, b = statistics.median(base), statistics.median(series)
+            if verdict in (BETTER, WORSE) and figure.scale == WAIT \
+                    and abs(a - b) < READING:
+                verdict = TINY
+            rows.append(Row(key, case, figure, columns, a, b, limit,
+                            min(len(base), len(series)), verdict))
+    order = (WORSE, BETTER, FEW, TINY, SAME)
+    return sorted(rows, key=lambda row: order.index(row.verdict))
+
+
+def plain(value: float | None, scale: float = 1) -> str:
+    """Format a figure with three or more digits, a dash for none."""
+    if value is None:
+        return "-"
+    value /= scale
+    if value == int(value) and abs(value) < 1e7:
+        return str(int(value))
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def percent(value: float | None) -> str:
+    """Format a share in percent."""
+    return "-" if value is None else f"{100 * value:.1f} %"

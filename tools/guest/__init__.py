@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Boot a kernel that was built here under virtme-ng, and run a command.
+
+The guest sees the host's files read-only and one job folder read-write, and
+leaves the command's output and exit status there: virtme-ng's own script
+ports need udev in the guest.
+"""
+
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.core import (BUILD, LOGS, Fail, need_tool, read_json, run_logged,
+                        say, scratch, shown_path, tail, write_json)
+
+VENV = BUILD / "venv"
+PROBE_SECONDS = 25
+# virtme-ng gives the guest several serial devices of 31 ports each, of which
+# one is used.  QEMU polls two event file descriptors for each port, hundreds
+# of times a second: that takes more of a processor than the guest.
+FEW_PORTS = "-global virtio-serial-pci.max_ports=2"
+# A clock that counts instructions.  With sleep=off an idle guest jumps to its
+# next timer: a test that sleeps a lot gets through faster, but a page read
+# from the host can make a watchdog of many seconds fire at once.
+ICOUNT = {"wait-idle": "-icount shift=0,sleep=on",
+          "skip-idle": "-icount shift=0,sleep=off"}
+# While one CPU patches a branch, an emulated other one may run into the
+# breakpoint that is there for a moment, and get to the handler when it has
+# gone: the kernel dies of an int3 that it knows nothing of.  No test has to do
+# with that, so such a guest starts again.  One in five did on an AMD EPYC.
+STRAY_BREAKPOINT = r"Oops: int3:"
+OOPS = r"\b(?:Oops|BUG|kernel BUG at|general protection fault)\b[^\n]*"
+TRIES = 6
+
+
+@dataclass
+class Result:
+    """What a guest left: the command's exit status and output."""
+
+    status: int
+    output: str
+    console: Path
+
+
+class Lost(Fail):
+    """A guest did not come to the end of its command.
+
+    hung: it ran into its time limit; if not, it ended by itself, as after a
+    panic.  output: what the command had written by then.
+    """
+
+    def __init__(self, text: str, hung: bool, output: str,
+                 console: Path) -> None:
+        super().__init__(text)
+        self.hung = hung
+        self.output = output
+        self.console = console
+
+
+def boot(folder: Path, command: str, *, cpus: int = 1, memory: str = "1G",
+         icount: str = "", kvm: bool = False, timeout: float = 600,
+         name: str = "guest", share: Path | None = None,
+         append: tuple[str, ...] = (), qemu: str = "") -> Result:
+    """Run a shell command as root in a guest.
+
+    folder: objects of a built kernel.  timeout: of the whole, in seconds.
+    icount: a key of ICOUNT.  share: a folder that the guest may write, at the
+    same place.  append: kernel parameters.  qemu: more of its options.  The
+    console is kept in build/logs/NAME.console.  Raises Lost when the guest
+    does not come to the command's end: a hang, a panic, a kernel that does
+    not boot.
+    """
+    need_guest(folder)
+    if icount and cpus != 1:
+        raise Fail("-icount counts the instructions of one CPU: use one")
+    arguments = [
+        str(VENV / "bin/vng"), "--run", str(folder), "--verbose",
+        "--force-9p", "--user", "root", "--cpus", str(cpus),
+        "--memory", memory, "--qemu-opts="
+        + f"{FEW_PORTS} {ICOUNT.get(icount, '')} {qemu}".strip()]
+    if share:
+        arguments += ["--rwdir", str(share)]
+    if not kvm:
+        # On a busy host the kernel's check whether timer interrupts arrive
+        # may end too early, in a panic.
+        arguments += ["--disable-kvm", "--append", "no_timer_check"]
+    for parameter in append:
+        arguments += ["--append", parameter]
+    for number in range(1, TRIES + 1):
+        try:
+            return _boot_once(arguments, command, timeout, name)
+        except Lost as lost:
+            oops = re.search(OOPS, lost.console.read_text(errors="replace"))
+            if kvm or cpus == 1 or lost.hung or number == TRIES or \
+                    not oops or not oops.group().startswith(STRAY_BREAKPOINT):
+                raise
+            say("    a stray breakpoint of the emulation ended the guest: "
+                "starting it again")
+    raise AssertionError
+
+
+def _boot_once(arguments: list[str], command: str, timeout: float,
+               name: str) -> Result:
+    console = LOGS / f"{name}.console"
+    with scratch("guest") as job:
+        script, output, status = (job / part for part in (
+            "script", "output", "status"))
+        script.write_text(
+            f"#!/bin/sh\ncd {shlex.quote(str(job))}\n"
+            f"( {command}\n) >output 2>&1 </dev/null\n"
+            "echo $? >status.partial\nmv status.partial status\nsync\n")
+        script.chmod(0o755)
+        end = run_logged(
+            [*arguments, "--rwdir", str(job), "--", str(script)], console,
+            timeout=timeout, cwd=job, check=False, env=os.environ | {
+                "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}"})
+        said = output.read_text(errors="replace") if output.exists() else ""
+        if status.exists():
+            return Result(int(status.read_text()), said, console)
+    why = (f"did not end within {timeout} s and was stopped" if end is None
+           else "ended before its command did: a panic, or a kernel that "
+           "does not boot")
+    rows = "".join(f"\n    | {row}" for row in said.splitlines()[-10:])
+    raise Lost(f"the guest '{name}' {why}; the end of its console, "
+               f"{shown_path(console)}:\n{tail(console)}"
+               + (f"\nand of its output:{rows}" if rows else ""),
+               end is None, said, console)
+
+
+def need_guest(folder: Path) -> None:
+    """Raise Fail unless all that a guest needs is there."""
+    need_tool("qemu-system-x86_64", "qemu-system-x86")
+    if not (VENV / "bin/vng").exists():
+        raise Fail(f"virtme-ng is not in {shown_path(VENV)}: run 'make deps'")
+    if not (folder / "arch/x86/boot/bzImage").exists():
+        raise Fail(f"there is no kernel in {shown_path(folder)}: build it "
+                   "first")
+
+
+def choose_kvm(folder: Path) -> bool:
+    """Tell whether guests run under KVM: ACCEL=tcg|kvm, or what works.
+
+    /dev/kvm may exist and yet hang every guest, so a guest with a time limit
+    decides.  The answer holds until the host reboots.
+    """
+    wish = os.environ.get("ACCEL") or "auto"
+    if wish not in ("tcg", "kvm", "auto"):
+        raise Fail(f"ACCEL={wish} is not known: use tcg or kvm")
+    if wish == "tcg":
+        return False
+    works = _kvm_works(folder)
+    if wish == "kvm" and not works:
+        raise Fail("ACCEL=kvm, but no guest boots under KVM here: use "
+                   "ACCEL=tcg")
+    return works
+
+
+def _kvm_works(folder: Path) -> bool:
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    need_guest(folder)
+    record = BUILD / "kvm.json"
+    host = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    known = read_json(record, {})
+    if known.get("boot_id") == host:
+        return known["works"]
+    say(f"    /dev/kvm is there: trying it for at most {PROBE_SECONDS} s")
+    try:
+        works = boot(folder, "true", kvm=True, timeout=PROBE_SECONDS,
+                     name="kvm-probe").status == 0
+    except Lost:
+        works = False
+    say("    KVM works" if works else
+        "    KVM boots no guest here: using software emulation (TCG)")
+    write_json(record, {"boot_id": host, "works": works})
+    return works
+
+
+def check_splat(console: Path) -> None:
+    """Raise Fail when a console has a warning, bug or sanitizer report."""
+    # A test runs into a memory limit, and the OOM killer tells from where.
+    text = re.sub(r"(invoked oom-killer: (?:.*\n){1,9}?.*)Call Trace:", r"\1",
+                  console.read_text(errors="replace"))
+    # virtme-ng warns of what the machine lacks in the same words.
+    splat = re.search(r"^(?!.*virtme-ng-init: )"
+                      r".*(WARNING: |BUG: |UBSAN: |Oops|Call Trace).*$",
+                      text, re.M)
+    if splat:
+        raise Fail(f"the console has: {splat.group(0).strip()} (all of it: "
+                   f"{shown_path(console)})")

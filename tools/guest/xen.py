@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Boot a kernel as Xen's first domain and run static programs there.
+
+As a PV guest, where the kernel has no TSS of the hardware's: it tells the
+hypervisor which bitmap is in force, and starts its processors in a way of its
+own.  QEMU's software emulation starts Debian's Xen, the kernel and an
+initramfs as tiny.py makes it; nothing is installed.
+"""
+
+import gzip
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.core import (BUILD, LOGS, Fail, need_tool, run_logged, scratch,
+                        shown_path, stage, tail)
+from tools.guest.tiny import Job, finished_runs, write_archive
+from tools.ktap import Run, parse
+from tools.series.base import DOWNLOAD, download, unpack
+
+HYPERVISOR = BUILD / "xen/xen"
+# One of these is taken, whatever the machine itself runs.
+PACKAGES = {"bookworm": "xen-hypervisor-4.17-amd64",
+            "trixie": "xen-hypervisor-4.20-amd64"}
+# The first word of a header that QEMU looks for, within so many bytes.
+MULTIBOOT = (0x1badb002).to_bytes(4, "little")
+MULTIBOOT_BYTES = 8192
+# QEMU 7.2 reads the stack of an IRET as if it were the hypervisor that does
+# it, which SMAP forbids: the kernel, in ring 3 here, would fault.
+MACHINE = ("-accel", "tcg", "-cpu", "max,-smap")
+# Without a word about each odd thing that the domain does: such lines come
+# between those of the programs.
+XEN_OPTIONS = ("console=com1", "com1=115200", "loglvl=info",
+               "guest_loglvl=error", "no-real-mode")
+# The emulated TSC is not steady enough for the kernel, which says so while the
+# programs run.
+KERNEL_OPTIONS = ("console=hvc0", "panic=-1", "tsc=unstable")
+# What Xen says of a domain that it builds, and what the kernel says that it
+# runs on.
+BUILDS_PV = "*** Building a PV Dom0 ***"
+FACTS = {"/sys/hypervisor/type": "xen", "/sys/hypervisor/guest_type": "PV"}
+ONLINE = "/sys/devices/system/cpu/online"
+
+
+def download_xen() -> Path:
+    """Download the hypervisor's package, once."""
+    there = sorted(DOWNLOAD.glob("xen-hypervisor-*.deb"))
+    if there:
+        return there[-1]
+    failures = []
+    for suite, package in PACKAGES.items():
+        try:
+            return download(package, suite)
+        except Fail as failure:
+            failures.append(str(failure))
+    raise Fail("no Xen hypervisor is to be had: mend the network or the apt "
+               "sources, or put a package xen-hypervisor-VERSION-amd64 as a "
+               f".deb into {shown_path(DOWNLOAD)}\n" + "\n".join(failures))
+
+
+def get_xen() -> Path:
+    """Get the hypervisor; return its path, an uncompressed image."""
+    if HYPERVISOR.exists():
+        return HYPERVISOR
+    need_tool("dpkg-deb", "dpkg")
+    with stage("getting Xen"), scratch("unpack") as place:
+        package = download_xen()
+        unpack(["dpkg-deb", "-x", str(package), str(place)], package)
+        packed = list(place.glob("boot/xen-*.gz"))
+        if len(packed) != 1:
+            raise Fail(f"{shown_path(package)} holds {len(packed)} "
+                       "hypervisors instead of one")
+        try:
+            image = gzip.decompress(packed[0].read_bytes())
+        except (EOFError, OSError) as error:
+            raise Fail(f"{shown_path(package)} is damaged ({error}): "
+                       "remove it and run this again") from None
+        if MULTIBOOT not in image[:MULTIBOOT_BYTES]:
+            raise Fail("this Xen is not one that QEMU can start: it has no "
+                       f"multiboot header in its first {MULTIBOOT_BYTES} "
+                       "bytes")
+        HYPERVISOR.parent.mkdir(parents=True, exist_ok=True)
+        (place / "xen").write_bytes(image)
+        (place / "xen").rename(HYPERVISOR)
+    return HYPERVISOR
+
+
+def qemu_command(hypervisor: Path, cpus: int, memory: int,
+                 append: str = "") -> list[str]:
+    """Return QEMU's command, to be run where bzImage and initramfs are.
+
+    memory: MiB of the machine; the domain gets that less what Xen needs.
+    """
+    xen = [*XEN_OPTIONS, f"dom0_mem={memory - 256}M",
+           f"dom0_max_vcpus={cpus}"]
+    # QEMU cuts at each comma that is not doubled.
+    kernel = " ".join(["bzImage", *KERNEL_OPTIONS,
+                       *append.split()]).replace(",", ",,")
+    return ["qemu-system-x86_64", *MACHINE, "-smp", str(cpus),
+            "-m", f"{memory}M", "-nodefaults", "-display", "none",
+            "-serial", "stdio", "-no-reboot", "-kernel", str(hypervisor),
+            "-append", " ".join(xen), "-initrd", f"{kernel},initramfs"]
+
+
+def split_console(text: str) -> tuple[str, str]:
+    """Cut a console into what Xen and what the domain said.
+
+    Xen writes a line of its own wherever the domain happens to be.
+    """
+    text = text.replace("\r", "")
+    own = re.compile(r"\(XEN\)(?: [^\n]*)?(?:\n|\Z)")
+    return "".join(own.findall(text)), own.sub("", text)
+
+
+def check_xen(said: str, console: Path) -> None:
+    """Raise Fail unless Xen, which said this, came up and built a PV domain.
+    """
+    panic = re.search(r"Panic on CPU \d+:\n\(XEN\) (.*)", said)
+    if panic:
+        raise Fail(f"Xen panics: {panic.group(1)}; see {shown_path(console)}")
+    if BUILDS_PV not in said:
+        raise Fail(("Xen came up, but built no PV domain" if said
+                    else "Xen did not start")
+                   + f"; the end of {shown_path(console)}:\n{tail(console)}")
+
+
+def check_facts(found: dict[str, str], cpus: int) -> None:
+    """Raise Fail unless the domain is what it should be.
+
+    found: {path: what is in that file of the guest}.
+    """
+    wanted = FACTS | {ONLINE: f"0-{cpus - 1}" if cpus > 1 else "0"}
+    for path, value in wanted.items():
+        if found.get(path, "").strip() != value:
+            raise Fail(f"the guest's {path} is "
+                       f"'{found.get(path, '').strip()}' and not '{value}'")
+
+
+def boot_xen(image: Path, programs: Sequence[tuple[Path, Sequence[str]]], *,
+             cpus: int = 2, memory: int = 1024, timeout: float = 1800,
+             seconds: int = 400, name: str = "xen",
+             append: str = "") -> list[tuple[str, Run]]:
+    """Boot a bzImage as Xen's first domain; return [(program, Run)].
+
+    programs: static ones with their arguments.  memory: MiB of the machine.
+    timeout: of the guest, in seconds; seconds: of each program, by the
+    guest's clock.  append: kernel parameters.  Raises Fail when Xen or the
+    domain does not come up, it is not a PV domain with so many processors, or
+    one of the programs did not start.  The console is kept in
+    build/logs/NAME.console, what the domain wrote there in
+    build/logs/NAME.dom0.
+    """
+    need_tool("qemu-system-x86_64", "qemu-system-x86")
+    hypervisor = get_xen()
+    image = image.resolve()
+    if not image.is_file():
+        raise Fail(f"there is no kernel {shown_path(image)}")
+    console = LOGS / f"{name}.console"
+    job = Job(programs, seconds, [*FACTS, ONLINE])
+    # QEMU would take a space or a comma in a module's path for its end.
+    with scratch("guest") as place:
+        write_archive(place, job, 64)
+        (place / "bzImage").symlink_to(image)
+        status = run_logged(qemu_command(hypervisor, cpus, memory, append),
+                            console, timeout=timeout, check=False, cwd=place)
+    # As bytes: of the "\r\r\n" that Xen makes, a text file has two lines.
+    said, text = split_console(console.read_bytes().decode(errors="replace"))
+    (LOGS / f"{name}.dom0").write_text(text)
+    check_xen(said, console)
+    runs = finished_runs(text, job, console, status is None)
+    check_facts({"/" + path: run.output
+                 for path, run in runs[len(programs):]}, cpus)
+    return runs[:len(programs)]
+
+
+def build_probe(place: Path) -> Path:
+    """Compile probe.c into a folder; return the program."""
+    place.mkdir(parents=True, exist_ok=True)
+    probe = place / "probe"
+    run_logged(["gcc", "-static", "-O2", "-Wall", "-o", str(probe),
+                str(Path(__file__).with_name("probe.c"))], LOGS / "probe.log",
+               what="compiling probe.c")
+    return probe
+
+
+def failed_cases(run: Run) -> list[str]:
+    """Return the cases that failed in what a program printed."""
+    return parse(run.output).those("fail")

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Read KTAP: what selftests, KUnit and kselftest's runner print.
+
+And the marks around each of several programs that run in one guest:
+'@@ begin NAME' and '@@ end NAME STATUS SECONDS'.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+# A plan, '1..4', or a result, 'ok 4 NAME # SKIP why'; KUnit's are indented.
+ROW = re.compile(r"(    )?(?:1\.\.(\d+)|(ok|not ok) \d+(?: -)?)"
+                 r"(?: ([^#]*?))??(?: *# (?i:SKIP)\b *(.*?))?(?: *#.*)?$")
+# What the kselftest harness says around a case.
+AROUND = re.compile(r"# +(RUN|OK|FAIL|SKIP) ")
+
+
+@dataclass
+class Report:
+    """The cases of a program: "pass", "fail" or "skip", and why not "pass".
+
+    wrong: why the output is not whole, or "".
+    """
+
+    cases: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    wrong: str = ""
+
+    def those(self, verdict: str) -> list[str]:
+        """Return the cases with this verdict."""
+        return [case for case, one in self.cases.items() if one == verdict]
+
+    def add(self, case: str, verdict: str, reason: str) -> None:
+        """Note a case; of one that is there twice, the worse run counts."""
+        rank = ("skip", "pass", "fail")
+        if case in self.cases and \
+                rank.index(verdict) < rank.index(self.cases[case]):
+            return
+        self.cases[case] = verdict
+        self.reasons.pop(case, None)
+        if verdict != "pass":
+            self.reasons[case] = reason
+        if verdict == "skip" and not reason:
+            self.wrong = f"a skip without a reason: {case}"
+
+
+class Run(NamedTuple):
+    """What a program printed, its exit status, and how long it took in s.
+
+    The latter two are None for a program that did not end.
+    """
+
+    output: str
+    status: int | None
+    seconds: int | None
+
+
+def _rows(text: str) -> Iterator[tuple[bool, str, str, str]]:
+    """Yield each plan and result: indented, "plan" or verdict, name or
+    number, reason."""
+    said: list[str] = []
+    for line in text.replace("\r", "").splitlines():
+        # The kernel puts the time before what is in its log.
+        line = re.sub(r"^\[ *\d+\.\d+\] ", "", line)
+        found = ROW.match(line)
+        if not found:
+            if not AROUND.match(line):
+                said.append(line.lstrip("# ").rstrip())
+            continue
+        indent, plan, word, name, skip = found.groups()
+        name = (name or "").strip()
+        if plan:
+            yield bool(indent), "plan", plan, skip or ""
+        elif skip is not None:
+            # Or 'ok 5 # SKIP NAME: the reason'.
+            parts = (name, skip) if name else map(str.strip, (
+                *skip.split(":", 1), "")[:2])
+            yield bool(indent), "skip", *parts
+        else:
+            why = " | ".join(list(filter(None, said))[-4:])
+            yield bool(indent), "pass" if word == "ok" else "fail", name, \
+                why or "it does not say why"
+        said = []
+
+
+def parse(text: str) -> Report:
+    """Read what one program printed, or KUnit in debugfs or in a console.
+
+    The cases of a KUnit suite are called 'suite.case'.  A suite itself is a
+    case only when it fails, or is skipped, and none of its cases is.
+    """
+    report = Report()
+    planned, wanted, reported = None, None, 0
+    suite: list[tuple[str, str, str]] = []
+    for indented, verdict, name, why in _rows(text):
+        if verdict == "plan" and indented:
+            suite, wanted = [], int(name)
+        elif verdict == "plan":
+            planned = (planned or 0) + int(name)
+            if why:
+                report.add("all", "skip", why)
+        elif indented:
+            suite.append((name, verdict, why))
+        else:
+            reported += 1
+            for case, *rest in suite:
+                report.add(f"{name}.{case}", *rest)
+            # debugfs says "ok" of a suite that never ran.
+            if wanted is not None and not len(suite) == wanted > 0:
+                report.wrong = f"{name}: {len(suite)} of its {wanted} cases " \
+                    "reported"
+            if wanted is None or verdict not in (
+                    "pass", *(one for _, one, _ in suite)):
+                report.add(name, verdict, why)
+            suite, wanted = [], None
+    if planned is None:
+        report.wrong = "it printed no plan"
+    elif reported != planned:
+        report.wrong = f"{reported} of its {planned} cases reported"
+    elif not report.cases:
+        report.wrong = report.wrong or "it has no case"
+    return report
+
+
+def verdict(run: Run) -> tuple[str, str]:
+    """Say what a test came to: "pass", "fail" or "skip", and more words.
+
+    One of which no case passed is no pass.
+    """
+    report = parse(run.output)
+    failed = report.those("fail")
+    passed, skipped = (len(report.those(word)) for word in ("pass", "skip"))
+    words = f"{passed} passed, {len(failed)} failed, {skipped} skipped"
+    if run.status is None:
+        return "fail", "it did not end"
+    if run.status == 4 and not report.cases:
+        return "skip", "it skipped itself"
+    if report.wrong or failed or run.status not in (0, 4):
+        why = report.wrong or ", ".join([words, *failed])
+        return "fail", f"exit status {run.status}, {why}"
+    return ("pass" if passed else "skip"), words
+
+
+def runner(text: str) -> dict[str, str]:
+    """Read what run_kselftest.sh says: {"x86: NAME": verdict}."""
+    return {name: "fail" if word != "ok" else
+            "skip" if "# SKIP" in rest else "pass"
+            for word, name, rest in re.findall(
+                r"^(ok|not ok) \d+ selftests: (\S+: \S+)(.*)$", text, re.M)}
+
+
+def split(text: str) -> dict[str, Run]:
+    """Return what each program printed between its marks, in order."""
+    found = {}
+    for part in re.split(r"^@@ begin ", text, flags=re.M)[1:]:
+        name, _, body = part.partition("\n")
+        end = re.search(rf"^@@ end {re.escape(name)} (-?\d+) (\d+)$", body,
+                        re.M)
+        found[name] = Run(body[:end.start()], *map(int, end.groups())) \
+            if end else Run(body, None, None)
+    return found
+
+
+def script(commands: Mapping[str, str], wrap: str = "") -> str:
+    """Return a shell command that runs programs with marks around each.
+
+    commands: {name: command}.  wrap: what runs them, such as 'nice'.
+    """
+    # One that ends in mid-line must not hide its mark.
+    return "".join(
+        f"echo; echo '@@ begin {name}'; t=$(date +%s); {wrap} {command}; "
+        f"s=$?; echo; echo \"@@ end {name} $s $(($(date +%s) - t))\"; "
+        for name, command in commands.items()) + "true"

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Measure what sched_yield() does, on base and series and with its bits off.
+
+The series' own test program runs on both kernels; on the series each case
+runs twice in one boot, with the scheduler's features YIELD_TICK and YIELD_SKIP
+off and on.
+
+Nothing comes into the guest from outside (see guest/tiny.py): how long a call
+takes depends on where in a tick it falls, so the figures repeat only where
+everything does, from the first instruction of the boot.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.figures import Samples
+from tools.guest.tiny import (HARDWARE, REPEATABLE, REPEATABLE_KERNEL,
+                              boot_tiny)
+from tools.measure_ports import result_of, selftest
+from tools.tables import number, ratio, table
+
+YIELD = "yield_latency"
+KEY = (YIELD, "")
+COLUMNS = ("base", "off", "series")
+REPORT = "/report.json"
+GUEST_SECONDS = 900
+# By the guest's clock, which may run at a tenth of the speed or ten times it.
+PROGRAM_SECONDS = 1800
+# The guest takes another clock some time after boot, when it has calibrated
+# it: not in the middle of a run.
+SETTLE_SECONDS = 5
+# Longer than by default, so that also the median of calls which take 300 ms
+# settles.
+DURATION = ("--seconds", "0.3", "--calls", "9", "--storm", "2")
+# Kind of case, figure, what it is, its scale, digits.
+OTHERS = (
+    ("weight", "share", "share of the worker, %", 1, 2),
+    ("poll", "hogs_share", "share of the hog, %", 1, 1),
+    ("ping", "passes_per_s", "passes/s", 1, 0),
+    ("lock", "acquisitions_per_s", "acquisitions/s", 1, 0),
+    ("lock", "yields_per_acquisition", "yields per acquisition", 1, 2),
+    ("lock", "p99", "p99 of the wait, ms", 1e6, 2),
+    ("wake", "p99", "p99 of the wake-up, ms", 1e6, 2),
+    ("sleeper", "p99", "p99 of the wake-up, ms", 1e6, 2),
+    ("storm", "longest_wait_yielder", "longest wait of the yielder, ms",
+     1e6, 1),
+    ("storm", "longest_wait_hog", "longest wait of the hog, ms", 1e6, 1))
+
+
+def measure_yield(folder: Path, side: str, cases: tuple[str, ...] = (),
+                  kvm: bool = False, name: str = "") -> dict[str, Any]:
+    """Run the test on a kernel; returns what it wrote.
+
+    side: of the kernel; the base has no features.  cases: only these, by
+    default all.  name: of the logs, when not the side's.
+    """
+    name = f"yield-{name or side}"
+    words = ["--json", REPORT, *DURATION,
+             *(("--features", "both") if side == "series" else ()),
+             *(word for case in cases for word in ("--case", case))]
+    (_, result), (_, shown) = boot_tiny(
+        folder / "arch/x86/boot/bzImage",
+        [(selftest(f"sched/{YIELD}", "-static"), words)], cpus=1, bits=64,
+        machine=HARDWARE if kvm else REPEATABLE,
+        append="" if kvm else REPEATABLE_KERNEL, timeout=GUEST_SECONDS,
+        seconds=PROGRAM_SECONDS, settle=SETTLE_SECONDS, files=[REPORT],
+        name=name)
+    return result_of(YIELD, name, result.status, result.output, shown.output)
+
+
+def samples_of(result: dict[str, Any]) -> Samples:
+    """Return the figures of what was measured, {"sides": {side: result}}."""
+    samples = Samples()
+    for side, found in result["sides"].items():
+        samples.add(KEY, side, found)
+    return samples
+
+
+def fair_limit(work_us: int, hogs: int, tick: int) -> float:
+    """Return the share in percent that a polite worker can have at best.
+
+    tick: ns that each hog gets in a round.
+    """
+    work = work_us * 1000
+    return 100 * work / (hogs * (work + tick) + work)
+
+
+def median(get: Callable[[str], float | None]) -> str:
+    """Format the p50 of a polite worker's calls in ms; get: a figure by name.
+
+    Long calls end at a tick, give or take what the worker did in its own:
+    they have no digits below a millisecond that repeat.  Where the calls are
+    of two kinds, about as many of each, it would be one of the two by chance:
+    then both are shown.
+    """
+    middle, low, high = (get(name) for name in ("p50", "p40", "p60"))
+    low, high = (middle if end is None else end for end in (low, high))
+    if middle is None:
+        return "-"
+    texts = [number(value / 1e6, 0 if value >= 10e6 else 2)
+             for value in (low, middle, high)]
+    if high - low > max(0.05e6, 0.05 * high):
+        return f"{texts[0]} or {texts[2]}"
+    return texts[1]
+
+
+def tables(result: dict[str, Any]) -> Iterator[str]:
+    """Yield what was measured, {"sides": {side: result}}, as Markdown."""
+    samples = samples_of(result)
+    series = result["sides"]["series"]
+
+    def cases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        return ((name, case) for name, case in samples.cases[KEY].items()
+                if case["kind"] == kind)
+
+    def get(column: str, name: str, figure: str,
+            scale: float = 1) -> float | None:
+        return samples.median(KEY, column, name, figure, scale)
+
+    def size(case: dict[str, Any]) -> str:
+        return f"{case['slice_us'] / 1000:g} ms" if case["slice_us"] \
+            else "default"
+
+    def switch_row(name: str, case: dict[str, Any]) -> list[str]:
+        base, off, on = times = [get(column, name, "ns_per_switch")
+                                 for column in COLUMNS]
+        what = "threads" if "-thread-" in name else "processes"
+        return [f"{case['tasks']} {what}"
+                + (f", slices {size(case)}" if case["slice_us"] else ""),
+                *map(number, times), ratio(off, base), ratio(on, base)]
+
+    def polite_row(name: str, case: dict[str, Any]) -> list[str]:
+        limit = fair_limit(case["work_us"], case["hogs"], series["tick_ns"])
+        return [f"{case['work_us']} us", size(case), str(case["hogs"]),
+                number(limit, 1, " %"),
+                *(number(get(column, name, "share"), 2, " %")
+                  for column in COLUMNS),
+                *(median(functools.partial(get, column, name))
+                  for column in COLUMNS),
+                *(number(get(column, name, "p99", 1e6), 2)
+                  for column in COLUMNS),
+                *(number(get(column, name, "stuck_percent"), 0, " %")
+                  for column in COLUMNS)]
+
+    yield from (
+        "sched_yield(): `base`; the series with its feature bits `off`, and "
+        "`on`, as they are by default. Times are guest time.", "",
+        "All tasks of one CPU do nothing but yield, ns per switch (from the "
+        "first call to the end of the last, ticks included, divided by the "
+        "number of switches):", "")
+    yield from table(
+        ["tasks", "base", "off", "on", "off / base", "on / base"],
+        (switch_row(*case) for case in cases("switch")))
+    yield from (
+        "", "A worker computes, yields, and so on, beside hogs with the same "
+        "slices. The fair limit is its share when each hog gets a tick for a "
+        "yield:", "")
+    yield from table(
+        ["work", "slices", "hogs", "fair limit", "share: base", "off", "on",
+         "p50 ms: base", "off", "on", "p99 ms: base", "off", "on",
+         "nobody else ran: base", "off", "on"],
+        (polite_row(*case) for case in cases("polite")), left=0)
+    yield from (
+        "", "Locks that yield, a worker beside a hog of another nice value, "
+        "tasks that poll or pass a ball, a task that yields and sleeps, one "
+        "that sleeps beside a worker and hogs, a task that yields for "
+        f"{series.get('storm_seconds', 0):g} s and then spins:", "")
+    yield from table(
+        ["case", "figure", "base", "off", "on"],
+        ([name, text, *(number(get(column, name, figure, scale), digits)
+                        for column in COLUMNS)]
+         for kind, figure, text, scale, digits in OTHERS
+         for name, _ in cases(kind)), left=2)

@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Plant the bugs of mutants/ in the kernel of the series, one after the
+other, and see that each is caught by the test it is named after.
+
+A mutant is a file mutants/NN-PROGRAM-BUG.patch: what the bug is, an empty
+line, headers, a line `---`, and a diff against the series.  PROGRAM is a
+selftest of tools/testing/selftests/x86 or sched, or the KUnit suite
+x86_io_bitmap.  Headers:
+
+  Caught-by: PROGRAM: CASE   a test case (shell pattern) that must fail
+  Caught-by: panic           ... or what the guest must do instead: panic,
+                             hang, splat (a warning or report of the kernel)
+  Kernel: faults             with KUnit and allocations that can be made to
+                             fail, or kvm: with a /dev/kvm (default: as it is
+                             measured)
+  Cpus: 4                    processors of the guest (default: 2; for a test
+                             of sched one, with a clock that counts
+                             instructions)
+  Append: slab_debug=P       kernel parameters
+
+Of several Caught-by lines each must hold.  Before the mutants the same tests
+run on the series without a bug, the controls, where every case has to pass;
+with all mutants, also on the base.  While a guest runs, the next one's kernel
+is built.  Kernels and results are kept, so a second run only does what a
+changed patch, kernel or test asks for.
+"""
+
+import argparse
+import fnmatch
+import functools
+import json
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools import ktap
+from tools.build import (KERNELS, build_kernel, build_selftests,
+                         compiler_version, make, objects, save_image, source,
+                         source_key, test_key)
+from tools.core import (BUILD, LOGS, PUBLISHED, RESULTS, ROOT, Fail,
+                        build_lock, digest, duration, in_parallel, need_space,
+                        read_json, run_git, run_main, say, shown_path,
+                        write_atomically, write_json)
+from tools.guest import Lost, boot, check_splat, choose_kvm
+from tools.selftests import KUNIT_SUITE
+from tools.series.apply import begin, is_kernel
+
+MUTANTS = ROOT / "mutants"
+IMAGES = BUILD / "images"
+REPORT = RESULTS / "mutants.json"
+LISTED = PUBLISHED / "mutants.md"
+RACE = "ioperm_drop_race"
+KINDS = ("mutants", "faults", "kvm")
+# What a guest can do other than fail a test case: in a run, a case like the
+# others.
+EVENTS = ("panic", "hang", "splat")
+SECONDS = 400
+# On a busy machine an emulated guest may not come up, for want of a timer
+# interrupt. That says nothing about a bug, so it is tried again.
+TRIES = 3
+UP = "# the guest is up"
+# On the base, each case is hit with the first seed.
+RACE_WAKES = 25000
+RACE_SEEDS = "1 2"
+
+# {case: "pass", "fail" or "skip"}, or why it did not take place.
+Run = dict[str, str] | Fail
+
+
+# --- the patches -----------------------------------------------------------
+
+@dataclass(frozen=True)
+class Setup:
+    """How a test program is run: one guest.
+
+    cpus: 0 for those that the test usually has.
+    """
+
+    program: str
+    kernel: str = "mutants"
+    cpus: int = 0
+    append: str = ""
+
+    def target(self) -> str:
+        """Return the program as build_selftests() has it; "" for KUnit."""
+        if self.program == KUNIT_SUITE:
+            return ""
+        # Those of sched are the series' own, so selftests/ has a copy.
+        name = f"sched/{self.program}"
+        return name if (ROOT / f"selftests/{name}.c").exists() else \
+            f"x86/{self.program}_64"
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of boot()."""
+        race, sched = self.program == RACE, self.target()[:5] == "sched"
+        cpus = self.cpus or (1 if race or sched else 2)
+        append = self.append.split()
+        icount = ""
+        if race and cpus == 1:
+            # The window is hit only where time is counted in instructions.
+            icount = "skip-idle"
+        elif sched and not self.cpus:
+            # As make check runs it.
+            icount = "wait-idle"
+            append.append("tsc=reliable")
+        if self.program == KUNIT_SUITE:
+            # The suite is built into a kernel that runs none by itself.
+            append += ["kunit.enable=1", "kunit.autorun=1"]
+        return {"cpus": cpus, "icount": icount, "append": tuple(append),
+                "timeout": SECONDS * (3 if race or sched else 1)}
+
+    def command(self, program: Path | str) -> str:
+        """Return the guest's shell command."""
+        if self.program == KUNIT_SUITE:
+            return "dmesg"
+        if self.program != RACE or self.cpus:
+            return str(program)
+        # One seed after the other, until one hits.
+        return ("for c in last-port unshare iopl exit; do "
+                f"for s in {RACE_SEEDS}; do {program} --case $c --seed $s "
+                f"--wakes {RACE_WAKES} || break; done; done; true")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A test on a kernel: of the base, or of the series with a diff.
+
+    A mutant also has what the bug is, and patterns of what must all fail.
+    """
+
+    name: str
+    setup: Setup
+    commit: str = "applied"
+    diff: str = ""
+    about: str = ""
+    wanted: tuple[str, ...] = ()
+
+    def image_key(self) -> str:
+        """Return a name of the kernel: what it is built of."""
+        return digest(kernel_key(self.commit, self.setup.kernel), self.diff)
+
+    def key(self) -> str:
+        """Return a name of the run: the kernel, the test and the guest."""
+        folder = self.setup.target().partition("/")[0]
+        return digest(self.image_key(), tests_key(folder), json.dumps([
+            self.setup.program, self.setup.command(""),
+            self.setup.options() | {"timeout": ""}]))
+
+
+tests_key = functools.cache(functools.partial(test_key, "applied"))
+
+
+@functools.cache
+def kernel_key(commit: str, name: str) -> str:
+    """Return a name of a kernel's source, compiler and configuration."""
+    return digest(source_key(commit), compiler_version(),
+                  KERNELS[name].wanted())
+
+
+def read_mutant(path: Path) -> Job:
+    """Read a patch; Fail names what is wrong with it."""
+    def need(condition: Any, why: str) -> None:
+        if not condition:
+            raise Fail(f"{path.name} {why}")
+
+    named = re.fullmatch(r"\d\d+-([a-z0-9_]+)-[a-z0-9-]+", path.stem)
+    need(named, "is not called NN-PROGRAM-BUG.patch")
+    head, dashes, diff = path.read_text(errors="surrogateescape").partition(
+        "\n---\n")
+    need(dashes, "has no line --- before its diff")
+    about, _, headers = head.rpartition("\n\n")
+    need(about, "does not say what the bug is")
+    wanted, setup = [], {"program": named.group(1)}
+    for line in headers.splitlines():
+        found = re.fullmatch(
+            rf"Caught-by: (?P<event>{'|'.join(EVENTS)})|"
+            rf"Caught-by: {setup['program']}: (?P<case>.+)|"
+            rf"Kernel: (?P<kernel>{'|'.join(KINDS)})|"
+            r"Cpus: (?P<cpus>[1-9])|Append: (?P<append>.+)", line)
+        need(found, f"has a header that is wrong: {line}")
+        key, value = found.lastgroup, found.group(found.lastgroup)
+        if key in ("event", "case"):
+            wanted.append(value)
+        else:
+            need(key not in setup, f"has two headers for one thing: {line}")
+            setup[key] = int(value) if key == "cpus" else value
+    need(wanted, "has no Caught-by: line")
+    names = re.findall(r"^diff --git a/\S+ b/(\S+)$", diff, re.M)
+    need(names, "has no diff")
+    need(not re.search(r"^(new|deleted) file mode|^rename ", diff, re.M),
+         "adds, removes or renames a file")
+    for name in names:
+        need(is_kernel(name) and not name.endswith(("_test.c", "_kunit.c")),
+             f"changes {name}, which is not the kernel but its tests or "
+             "documents")
+    return Job(path.stem, Setup(**setup), "applied", diff,
+               " ".join(about.split()), tuple(wanted))
+
+
+def read_mutants(patterns: list[str]) -> list[Job]:
+    """Return the mutants whose name has a part that begins with a pattern, or
+    all."""
+    found = [read_mutant(path) for path in sorted(MUTANTS.glob("*.patch"))]
+    if not found:
+        raise Fail(f"there is no mutant in {shown_path(MUTANTS)}/")
+    numbers = [mutant.name.split("-")[0] for mutant in found]
+    for number in numbers:
+        if numbers.count(number) > 1:
+            raise Fail(f"two mutants have the number {number}")
+    chosen = set()
+    for pattern in patterns or ["*"]:
+        match = [mutant for mutant in found if fnmatch.fnmatchcase(
+            f"-{mutant.name}", f"*-{pattern}*")]
+        if not match:
+            raise Fail(f"'{pattern}' names none of the {len(found)} mutants "
+                       "(--list shows them)")
+        chosen.update(match)
+    return [mutant for mutant in found if mutant in chosen]
+
+
+# --- what a run says -------------------------------------------------------
+
+def failures(run: dict[str, str], control: dict[str, str]) -> list[str]:
+    """Return the cases that fail with a bug and pass without."""
+    return [case for case, verdict in run.items()
+            if verdict == "fail" and control.get(case) == "pass"]
+
+
+def judge(mutant: Job, run: Run, control: dict[str, str]) -> tuple[str, str]:
+    """Say whether a mutant was caught as it says.
+
+    Returns "killed", "survived" or "error", and how.
+    """
+    bad = [case for case, verdict in control.items() if verdict == "fail"]
+    idle = [pattern for pattern in mutant.wanted if "pass" not in [
+        control[case] for case in fnmatch.filter(control, pattern)]]
+    if bad or idle:
+        return "error", "without the bug, " + (
+            f"{', '.join(bad)} fails" if bad else
+            f"no case '{idle[0]}' of {mutant.setup.program} passes")
+    if isinstance(run, Fail):
+        return "error", str(run).splitlines()[0]
+    failed = failures(run, control)
+    hits = {pattern: fnmatch.filter(failed, pattern)
+            for pattern in mutant.wanted}
+    if all(hits.values()):
+        return "killed", "; ".join(dict.fromkeys(sum(hits.values(), [])))
+    # A guest that died has proven nothing about the cases.
+    lacking = [pattern for pattern, found in hits.items() if not found]
+    return "survived", f"not by {', '.join(lacking)}, " + (
+        f"but: {', '.join(failed)}" if failed else "nor by anything else")
+
+
+def passing(controls: dict[Setup, dict[str, str]]) -> list[str]:
+    """Return 'program: case' of all that passes in some control."""
+    found: dict[str, bool] = {}
+    for setup, run in sorted(controls.items(), key=lambda row: row[0].program):
+        for case, verdict in run.items():
+            if case not in EVENTS:
+                title = f"{setup.program}: {case}"
+                found[title] = found.get(title, False) or verdict == "pass"
+    return [title for title, passed in found.items() if passed]
+
+
+def listed(cases: list[str], kills: dict[str, list[str]]) -> str:
+    """Return Markdown: for each test case, what it caught."""
+    lines = ["<!-- written by 'make mutants' -->", "",
+             "# Which planted bug each test case caught", "",
+             "`base`: the case fails on the kernel without the series. The "
+             "bugs are in [`mutants/`](../mutants). Each ran only its own "
+             "test program.", "", "| test case | caught |", "|---|---|"]
+    lines += [f"| {case} | " + (", ".join(dict.fromkeys(
+        name.split("-")[0] for name in kills.get(case, []))) or "none") + " |"
+        for case in cases]
+    return "\n".join(lines) + "\n"
+
+
+# --- kernels and guests ----------------------------------------------------
+
+def build_image(job: Job) -> Path:
+    """Return a folder that boots, built if need be.
+
+    Fail says that the diff does not apply, or the kernel not build.
+    """
+    if job.commit == "base":
+        return build_kernel("base")
+    place = IMAGES / job.image_key()
+    if (place / "arch/x86/boot/bzImage").exists():
+        return place
+    # That undoes the bug of the one before.
+    tree = source(job.commit)
+    done = run_git("apply", "--allow-empty", "-", cwd=tree,
+                   data=job.diff.encode(errors="surrogateescape"))
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip()
+        raise Fail(f"does not apply: {words.splitlines()[0]}")
+    try:
+        make(job.setup.kernel, "bzImage", tree=tree,
+             log=LOGS / f"mutant-{job.name}.build.log")
+    except Fail as failure:
+        error = re.search(r"^[ |]*(.*\berror: .*)$", str(failure), re.M)
+        raise Fail("does not build: "
+                   + (error.group(1) if error else str(failure))) from None
+    save_image(objects(job.setup.kernel), place)
+    return place
+
+
+@functools.cache
+def build_program(target: str) -> Path | str:
+    """Build a test program of Setup.target(); return its path."""
+    return build_selftests([target])[target] if target else ""
+
+
+def build(job: Job) -> tuple[Path, Path | str]:
+    """Build the kernel and the program of a job."""
+    return build_image(job), build_program(job.setup.target())
+
+
+def test(job: Job, built: tuple[Path, Path | str] | Fail) -> Run:
+    """Boot a kernel and run a test program; return what it showed."""
+    if isinstance(built, Fail):
+        return built
+    image, program = built
+    name, options = f"mutant-{job.name}", job.setup.options()
+    command = f"echo '{UP}'\n{job.setup.command(program)}"
+    kvm = not options["icount"] and choose_kvm(image)
+    for _ in range(TRIES):
+        events = dict.fromkeys(EVENTS, "pass")
+        try:
+            result = boot(image, command, kvm=kvm, name=name, **options)
+            output, console = result.output, result.console
+        except Lost as lost:
+            events["hang" if lost.hung else "panic"] = "fail"
+            output, console = lost.output, lost.console
+        if UP in output:
+            break
+    write_atomically(LOGS / f"{name}.ktap", output)
+    try:
+        check_splat(console)
+    except Fail:
+        events["splat"] = "fail"
+    return events | {case.removeprefix(f"{KUNIT_SUITE}."): verdict for
+                     case, verdict in ktap.parse(output).cases.items()}
+
+
+def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
+             ) -> Iterator[tuple[Job, Run]]:
+    """Yield each job with its run: first those that are among runs.
+
+    While the guest of one runs, the kernel of the next is built.
+    """
+    todo = [job for job in jobs if job.key() not in runs]
+    yield from ((job, runs[job.key()]) for job in jobs if job not in todo)
+    built = None
+    for number, (job, ahead) in enumerate(zip([None, *todo],
+                                              [*todo, None])):
+        work = {}
+        if job:
+            work[f"testing {job.name} ({number} of {len(todo)})"] = \
+                functools.partial(test, job, built)
+        if ahead:
+            work[f"building {ahead.name}"] = functools.partial(build, ahead)
+        done = list(in_parallel(work, len(work)).values())
+        built = done[-1] if ahead else None
+        if job:
+            # What kept a kernel from being built may have gone next time.
+            if not isinstance(done[0], Fail):
+                runs[job.key()] = done[0]
+                write_json(REPORT, {"runs": runs})
+            yield job, done[0]
+
+
+# --- the whole -------------------------------------------------------------
+
+def run_all(mutants: list[Job], whole: bool, fail_fast: bool) -> int:
+    """Test mutants and print what came out; return the exit status.
+
+    whole: these are all, so tell which cases caught none of them.
+    """
+    start, commit = time.monotonic(), begin()
+    need_space(BUILD, 8, "the kernels with planted bugs")
+    runs = read_json(REPORT, {}).get("runs", {})
+    setups = dict.fromkeys(mutant.setup for mutant in mutants)
+    first = [Job(f"control-{number}-{setup.program}", setup)
+             for number, setup in enumerate(setups, 1)]
+    others = [Job(job.name.replace("control", "base"), job.setup, "base")
+              for job in first if whole and job.setup.kernel == KINDS[0]]
+    controls, found = {}, {}
+    for job, run in run_jobs(first, runs):
+        if isinstance(run, Fail):
+            raise run
+        controls[job.setup] = run
+    for job, run in run_jobs(others + mutants, runs):
+        found[job] = verdict, how = judge(job, run, controls[job.setup])
+        if job.diff:
+            say(f"    {verdict}: {job.name}: {how}")
+            if fail_fast and verdict != "killed":
+                break
+    kills: dict[str, list[str]] = {}
+    for job in others + mutants:
+        for case in failures(runs.get(job.key(), {}), controls[job.setup]):
+            kills.setdefault(f"{job.setup.program}: {case}", []).append(
+                job.name)
+    rows = [{"mutant": job.name, "verdict": found[job][0],
+             "how": found[job][1], "about": job.about}
+            for job in mutants if job in found]
+    cases = passing(controls) if whole and len(rows) == len(mutants) else []
+    if cases:
+        used = {job.key(): job.image_key() for job in first + others + mutants}
+        runs = {key: run for key, run in runs.items() if key in used}
+        for place in IMAGES.iterdir():
+            if place.name not in used.values():
+                shutil.rmtree(place)
+        write_atomically(LISTED, listed(cases, kills))
+    write_json(REPORT, {"series": commit, "mutants": rows, "kills": kills,
+                        "runs": runs})
+    idle = [case for case in cases if case not in kills]
+    if cases:
+        say(f"\nof {len(cases)} test cases, {len(idle)} caught none of these "
+            "and pass on the base")
+    for line in [f"    {case}" for case in idle] + [
+            f"{row['verdict']}: {row['mutant']}: {row['how']}"
+            for row in rows if row["verdict"] != "killed"]:
+        say(line)
+    say(f"took {duration(time.monotonic() - start)}; all of it: "
+        + shown_path(REPORT))
+    count = Counter(row["verdict"] for row in rows)
+    say(f"{count['killed']} killed, {count['survived']} survived, "
+        f"{count['error']} could not be tested")
+    return 0 if count["killed"] == len(mutants) else 1
+
+
+def build_all(mutants: list[Job]) -> int:
+    """Build the kernel of each mutant and boot none; return the status."""
+    begin()
+    need_space(BUILD, 8, "the kernels with planted bugs")
+    built = in_parallel({f"building {job.name}": functools.partial(
+        build_image, job) for job in mutants}, 1).values()
+    failed = sum(isinstance(image, Fail) for image in built)
+    say(f"{len(mutants) - failed} built, {failed} failed")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    """Run the job."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="A mutant survives when its own test does not catch it. Ends "
+               "with status 1 when one survives or could not be tested.")
+    parser.add_argument("mutant", nargs="*",
+                        help="only these: the number, the beginning of a "
+                             "word of the name, or a shell pattern")
+    parser.add_argument("--list", action="store_true",
+                        help="print the mutants and what must catch them")
+    parser.add_argument("--build-only", action="store_true",
+                        help="build and keep their kernels, and boot none")
+    parser.add_argument("--fail-fast", action="store_true",
+                        help="stop at the first that survives")
+    options = parser.parse_args()
+    mutants = read_mutants(options.mutant)
+    if options.list:
+        for job in mutants:
+            say(f"{job.name}: {'; '.join(job.wanted)}\n    {job.about}")
+        return 0
+    with build_lock():
+        return build_all(mutants) if options.build_only else \
+            run_all(mutants, not options.mutant, options.fail_fast)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Apply patches/ to the base with git am: one commit per patch, branch
+`applied` of build/linux.git.
+
+Works in a scratch tree that holds only the files that the patches touch, so
+it takes seconds and leaves the built trees alone.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.core import (BUILD, ROOT, Fail, digest, git, run_git, scratch,
+                        stage, write_atomically)
+from tools.series.base import REPO, get_base, wanted
+
+PATCHES = ROOT / "patches"
+SERIES = ROOT / "series"
+RECORD = BUILD / "applied.key"
+
+
+def series_patches() -> list[str]:
+    """Return the patch names of `series`, in order."""
+    if not SERIES.exists():
+        raise Fail("there is no file 'series' at the top of the repository")
+    rows = [line.split("#")[0].strip()
+            for line in SERIES.read_text().splitlines()]
+    names = [row for row in rows if row]
+    for name in names:
+        if not (PATCHES / name).is_file():
+            raise Fail(f"series names {name}, but there is no "
+                       f"patches/{name}")
+    return names
+
+
+def touched_files(names: list[str]) -> list[str]:
+    """Return the sorted paths that the named patches touch."""
+    text = "\n".join((PATCHES / name).read_text(errors="surrogateescape")
+                     for name in names)
+    pairs = re.findall(r"^diff --git a/(\S+) b/(\S+)$", text, re.M)
+    return sorted({path for pair in pairs for path in pair})
+
+
+def is_kernel(path: str) -> bool:
+    """Tell whether a file of a kernel tree is part of the kernel itself."""
+    return not path.startswith(("tools/", "Documentation/", "scripts/",
+                                "samples/"))
+
+
+def _contents() -> list[str | bytes]:
+    return [part for name in series_patches()
+            for part in (name, (PATCHES / name).read_bytes())]
+
+
+def series_key() -> str:
+    """Return a name of the series: of its patches and its base."""
+    return digest(*map("=".join, wanted().items()), *_contents())
+
+
+@contextlib.contextmanager
+def sparse_tree(commit: str, paths: list[str]) -> Iterator[Path]:
+    """Check a commit of REPO out for a while, but only the given paths."""
+    with scratch("tree") as place:
+        tree = place / "tree"
+        try:
+            git("worktree", "add", "-q", "--no-checkout", "--detach", tree,
+                commit, cwd=REPO)
+            git("sparse-checkout", "set", "--no-cone", "--stdin", cwd=tree,
+                data="".join(f"/{path}\n" for path in paths))
+            git("checkout", "-q", "--detach", commit, cwd=tree)
+            yield tree
+        finally:
+            git("worktree", "remove", "--force", tree, cwd=REPO, check=False)
+
+
+def why_not(output: str) -> str:
+    """Return what git am said of a patch that does not apply, in one line."""
+    # Not its advice about 'git am', which is over by now.
+    words = re.findall(r"^(?:error|fatal): (?!.*: patch does not apply)(.*)",
+                       output, re.M)
+    return ", ".join(words) or "git am does not say why"
+
+
+def apply_series() -> str:
+    """Apply the series onto `base`; return the tip's commit name.
+
+    Raises Fail naming the patch and the file when one does not apply.  A
+    series and a base that were applied before are not applied again.
+    """
+    base = git("rev-parse", "refs/heads/base", cwd=REPO).strip()
+    names = series_patches()
+    key = digest(base, *_contents())
+    if RECORD.exists() and RECORD.read_text().strip() == key:
+        tip = git("rev-parse", "-q", "--verify", "refs/heads/applied",
+                  cwd=REPO, check=False).strip()
+        if tip:
+            return tip
+    with stage(f"applying {len(names)} patches to the base"), \
+            sparse_tree(base, touched_files(names)) as tree:
+        for name in names:
+            done = run_git("am", "-q", "--no-3way", "--keep-cr",
+                           "--committer-date-is-author-date",
+                           PATCHES / name, cwd=tree)
+            if done.returncode:
+                raise Fail(f"patches/{name} does not apply: "
+                           + why_not(done.stderr.decode(errors="replace")))
+        tip = git("rev-parse", "HEAD", cwd=tree).strip()
+    RECORD.unlink(missing_ok=True)
+    git("update-ref", "refs/heads/applied", tip, cwd=REPO)
+    write_atomically(RECORD, key + "\n")
+    return tip
+
+
+def begin() -> str:
+    """Get the base and apply the series; return the tip's commit name."""
+    get_base()
+    return apply_series()

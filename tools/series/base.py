@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Get the base kernel into build/linux.git as one commit, branch `base`.
+
+From KSRC= (a git clone or a plain source tree, which is only read), or from
+the source package that the file BASE names.
+"""
+
+import os
+import re
+import subprocess
+import urllib.parse
+from pathlib import Path
+
+from tools.core import (BUILD, LOGS, ROOT, Fail, git, need_space, need_tool,
+                        read_settings, run_logged, say, scratch,
+                        shown_path, stage, tail, write_atomically)
+
+REPO = BUILD / "linux.git"
+DOWNLOAD = BUILD / "download"
+RECORD = BUILD / "base.source"
+# One commit of the same tree has the same name everywhere.
+ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
+      "GIT_AUTHOR_DATE": "2000-01-01T00:00:00+0000",
+      "GIT_COMMITTER_DATE": "2000-01-01T00:00:00+0000"}
+
+
+def wanted() -> dict[str, str]:
+    """Return the settings of the file BASE."""
+    return read_settings(ROOT / "BASE")
+
+
+def version_of(makefile: str) -> str:
+    """Return the kernel version that a top Makefile's text states.
+
+    Raises Fail when the text is not that of a kernel's top Makefile.
+    """
+    number, level, sublevel, extra = (
+        found.group(1) if found else "" for found in (
+            re.search(rf"^{name} *=[ \t]*(\S*)[ \t]*$", makefile, re.M)
+            for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL",
+                         "EXTRAVERSION")))
+    if not number or not level:
+        raise Fail("not a kernel")
+    return f"{number}.{level}" + (
+        f".{sublevel}" if sublevel not in ("", "0") else "") + extra
+
+
+def accept(version: str) -> None:
+    """Check a found version against BASE, as FORCE asks."""
+    want = wanted()
+    if re.fullmatch(re.escape(want["VERSION"]) + r"(\.\d+)?", version):
+        if version != want["TESTED"]:
+            say(f"    notice: this is {version}; the series was tested on "
+                f"{want['TESTED']}")
+    elif os.environ.get("FORCE") == "1":
+        say(f"    notice: this is {version}, not {want['VERSION']}.y: trying "
+            "the series all the same (FORCE)")
+    else:
+        raise Fail(f"the tree is Linux {version}, the series is for "
+                   f"{want['VERSION']}.y (tested on {want['TESTED']}): give a "
+                   f"v{want['VERSION']} tree with KSRC=, or try the series on "
+                   "this one with FORCE=1")
+
+
+def make_repo() -> None:
+    """Create the bare repository that all work trees hang on."""
+    if (REPO / "HEAD").exists():
+        return
+    need_space(BUILD, 9, "the base, two kernels and their tests")
+    with scratch("repo") as place:
+        git("init", "-q", "--bare", "-b", "base", place / "linux.git")
+        (place / "linux.git").rename(REPO)
+
+
+def add_folder(folder: Path, *options: str) -> str:
+    """Add a folder, which is only read, to REPO; return the git tree."""
+    with scratch("index") as place:
+        where = {"GIT_DIR": str(REPO), "GIT_WORK_TREE": str(folder),
+                 "GIT_INDEX_FILE": str(place / "index")}
+        git("add", "-A", *options, ".", cwd=folder, env=where)
+        return git("write-tree", cwd=folder, env=where).strip()
+
+
+def kernel_version(path: Path, given: str, revision: str = "HEAD") -> str:
+    """Return the version of a kernel tree, which is a clone or a folder.
+
+    Raises Fail, with what the user has given, when it is none.
+    """
+    if not path.is_dir():
+        raise Fail(f"{given} is not a folder")
+    try:
+        makefile, _ = (
+            git("show", f"{revision}:{name}", cwd=path)
+            if (path / ".git").exists()
+            else (path / name).read_text(errors="replace")
+            for name in ("Makefile", "Kconfig"))
+        return version_of(makefile)
+    except (OSError, Fail):
+        raise Fail(f"{given} is not a Linux source tree: there is no kernel "
+                   f"Makefile and Kconfig at the top of its {revision}"
+                   ) from None
+
+
+def take(path: Path, revision: str = "HEAD") -> str:
+    """Copy a kernel tree into REPO, without history; return its git tree.
+
+    It is only read: of a clone the revision, of a folder all files but
+    those that its .gitignore names, because it may have been built in.
+    """
+    make_repo()
+    if not (path / ".git").exists():
+        return add_folder(path)
+    if git("status", "--porcelain", "-uno", "--ignore-submodules", cwd=path,
+           env={"GIT_OPTIONAL_LOCKS": "0"}).strip():
+        say("    notice: the tree has uncommitted changes; they are left out")
+    commit = git("rev-parse", f"{revision}^{{commit}}", cwd=path).strip()
+    git("fetch", "-q", "--depth=1", "--no-tags",
+        "file://" + urllib.parse.quote(os.fsencode(path)),
+        f"+{commit}:refs/heads/ksrc", cwd=REPO)
+    return git("rev-parse", "ksrc^{tree}", cwd=REPO).strip()
+
+
+def commit_tree(tree: str, version: str) -> str:
+    """Make a parentless commit of a git tree in REPO; return its name."""
+    return git("commit-tree", tree, "-m", f"Linux {version}", cwd=REPO,
+               env=ME).strip()
+
+
+def set_base(tree: str, version: str, record: str) -> str:
+    """Make `base` a commit of a git tree; return its name."""
+    commit = commit_tree(tree, version)
+    # An interruption must not leave a record of another base.
+    RECORD.unlink(missing_ok=True)
+    git("update-ref", "refs/heads/base", commit, cwd=REPO)
+    write_atomically(RECORD, record + "\n")
+    return commit
+
+
+def private_apt(suite: str, source: bool = False) -> Path:
+    """Write an apt set-up of our own for one suite; return its config.
+
+    The mirror is the one that this machine's apt sources name for Debian's
+    main archive, so nothing in the system changes and no address is needed
+    here.  source: for source packages instead of binary ones.
+    """
+    need_tool("apt-get", "apt")
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format",
+         "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"],
+        capture_output=True, text=True).stdout
+    mirrors = [row.split("|")[0] for row in listed.splitlines()
+               if row.split("|")[1:3] == ["Debian", "Debian"]]
+    if not mirrors:
+        raise Fail("no Debian archive is among this machine's apt sources, or "
+                   "'apt-get update' was never run: run it")
+    home = DOWNLOAD / ("apt-source" if source else "apt")
+    for part in ("state/lists/partial", "cache/archives/partial", "parts"):
+        (home / part).mkdir(parents=True, exist_ok=True)
+    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    signed = f" [signed-by={keyring}]" if Path(keyring).exists() else ""
+    (home / "sources.list").write_text(
+        f"deb{'-src' if source else ''}{signed} {mirrors[0]} {suite} main\n")
+    (home / "apt.conf").write_text(f'''\
+Dir::Etc::sourcelist "{home}/sources.list";
+Dir::Etc::sourceparts "{home}/parts";
+Dir::Etc::preferencesparts "{home}/parts";
+Dir::State "{home}/state";
+Dir::Cache "{home}/cache";
+Dir::State::status "/var/lib/dpkg/status";
+APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
+Acquire::Languages "none";
+''')
+    return home / "apt.conf"
+
+
+def download(package: str, suite: str) -> Path:
+    """Download a Debian package, once; return its path.
+
+    apt checks the archive's signature and the package's checksum; the file
+    gets its name only when it is whole.
+    """
+    whole = sorted(DOWNLOAD.glob(f"{package}_*.deb"))
+    if whole:
+        return whole[-1]
+    need_space(DOWNLOAD, 2, f"the package {package}")
+    log = LOGS / "apt.log"
+    with stage(f"downloading {package} from {suite}"), \
+            scratch("apt") as place:
+        status = run_logged(
+            ["sh", "-c", f"apt-get update && apt-get download {package}"],
+            log, cwd=place, check=False,
+            env=os.environ | {"APT_CONFIG": str(private_apt(suite))})
+        found = list(place.glob("*.deb"))
+        if status or not found:
+            raise Fail(
+                f"{package} cannot be had from {suite}: "
+                + ("the mirror is older than it may be: give another in the "
+                   "apt sources" if "is expired" in log.read_text() else
+                   "mend the network or the apt sources")
+                + f"; the end of {shown_path(log)}:\n{tail(log)}")
+        return found[0].rename(DOWNLOAD / found[0].name.replace("%3a", ":"))
+
+
+def unpack(command: list[str], package: Path) -> None:
+    """Run a command that takes a package apart."""
+    log = LOGS / "unpack.log"
+    if run_logged(command, log, check=False) != 0:
+        raise Fail(f"{shown_path(package)} cannot be unpacked: when it is "
+                   "damaged, remove it and run this again; the end of "
+                   f"{shown_path(log)}:\n{tail(log)}")
+
+
+def from_package() -> str:
+    """Take the base from the source package; return the commit's name."""
+    make_repo()
+    want = wanted()
+    or_else = f"or give a v{want['VERSION']} tree with KSRC=path"
+    try:
+        package = download(want["PACKAGE"], want["SUITE"])
+    except Fail as failure:
+        raise Fail(f"{failure}\n{or_else}") from None
+    record = f"package {package.name}"
+    if RECORD.exists() and RECORD.read_text().strip() == record:
+        accept(version_of(git("show", "base:Makefile", cwd=REPO)))
+        return git("rev-parse", "base", cwd=REPO).strip()
+    need_space(BUILD, 8, "unpacking the kernel source")
+    with scratch("unpack") as place:
+        with stage(f"unpacking {package.name}"):
+            unpack(["dpkg-deb", "-x", str(package), str(place)], package)
+            for archive in place.glob("usr/src/*.tar.*"):
+                unpack(["tar", "-xf", str(archive), "-C", str(place)],
+                       package)
+        trees = [path.parent for path in place.glob("*/Kconfig")]
+        if len(trees) != 1:
+            raise Fail(f"{shown_path(package)} holds {len(trees)} kernel "
+                       f"trees instead of one: remove it, {or_else}")
+        version = version_of((trees[0] / "Makefile").read_text())
+        accept(version)
+        with stage(f"committing Linux {version} to {shown_path(REPO)}"):
+            # -f: some files of a release are named by its .gitignore.
+            return set_base(add_folder(trees[0], "-f"), version, record)
+
+
+def get_base() -> str:
+    """Make sure that `base` is there, as KSRC and FORCE ask.
+
+    Returns the base commit's name.
+    """
+    need_tool("git", "git")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    ksrc = os.environ.get("KSRC")
+    if not ksrc:
+        return from_package()
+    path = Path(os.path.expanduser(ksrc)).resolve()
+    version = kernel_version(path, f"KSRC={ksrc}")
+    accept(version)
+    with stage(f"taking Linux {version} from KSRC"):
+        return set_base(take(path), version, f"KSRC {path}")

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Run the base's checkpatch.pl with codespell on a patch."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from tools.core import Fail, git, need_tool
+from tools.series.base import REPO
+
+# What checkpatch.pl reads of a kernel tree, or takes one by.
+PARTS = ("scripts", "Documentation/dev-tools", "include/linux", "MAINTAINERS",
+         "Documentation/devicetree/bindings/vendor-prefixes.yaml", "COPYING",
+         "CREDITS", "Kbuild", "README", "Makefile", "arch/x86/Makefile",
+         "init/Kconfig", "ipc/util.h", "kernel/sched/sched.h", "lib/Kconfig",
+         "drivers/Kconfig", "fs/Kconfig", "Documentation/Makefile")
+
+
+def checkpatch_tree(place: Path) -> Path:
+    """Write the base's files that checkpatch reads below place."""
+    parts = git("ls-tree", "--name-only", "base", *PARTS, cwd=REPO).split()
+    archive = git("archive", "base", *parts, cwd=REPO, raw=True)
+    subprocess.run(["tar", "-x", "-C", str(place)], check=True, input=archive)
+    return place
+
+
+def codespell_dictionary() -> Path:
+    """Return the path of codespell's word list."""
+    need_tool("codespell", "codespell")
+    for folder in ("/usr/lib/python3/dist-packages/codespell_lib/data",
+                   "/usr/share/codespell"):
+        path = Path(folder) / "dictionary.txt"
+        if path.exists():
+            return path
+    raise Fail("codespell's dictionary.txt is nowhere to be found: apt-get "
+               "install --reinstall codespell")
+
+
+def excused(finding: str) -> bool:
+    """Tell whether checkpatch took a macro for a type's name for arithmetic.
+
+    FIXTURE_DATA() and FIXTURE_VARIANT() of kselftest_harness.h and ElfW() of
+    the C library are types.
+    """
+    return bool(re.match(r"CHECK:SPACING|CHECK:CAMELCASE|WARNING:LINE_SPACING",
+                         finding)
+                and re.search(r"^\+.*\b(FIXTURE_DATA|FIXTURE_VARIANT|ElfW)\(",
+                              finding, re.M))
+
+
+def checkpatch(mail: str, tree: Path, *options: str) -> None:
+    """Run checkpatch --strict --codespell on a patch; Fail with findings.
+
+    Left out: commits that the base, one commit without history, cannot know;
+    the reminder about MAINTAINERS, whose patterns cover the new files'
+    folders; what excused() knows.
+    """
+    ignored = ["UNKNOWN_COMMIT_ID", "FILE_PATH_CHANGES"]
+    # A test of a system call that may be missing has to look at ENOSYS.
+    if re.search(r"^\+\+\+ b/tools/testing/selftests/", mail, re.M):
+        ignored.append("ENOSYS")
+    done = subprocess.run(
+        ["./scripts/checkpatch.pl", "--strict", "--codespell", *options,
+         f"--codespellfile={codespell_dictionary()}", "--show-types",
+         f"--ignore={','.join(ignored)}", "-"], input=mail, cwd=tree,
+        capture_output=True, text=True, errors="replace",
+        env=os.environ | {"LC_ALL": "C"})
+    words = done.stdout + done.stderr
+    total = re.search(r"^total: (\d+) errors, (\d+) warnings, (\d+) checks",
+                      words, re.M)
+    if not total or "No codespell typos will be found" in words:
+        raise Fail(f"checkpatch did not really run: {words.strip()[-300:]}")
+    findings = [text for text in words.split("\n\n")
+                if re.match(r"(ERROR|WARNING|CHECK):", text)]
+    if len(findings) != sum(map(int, total.groups())):
+        raise Fail("\n" + words.strip())
+    findings = [text for text in findings if not excused(text)]
+    if findings:
+        raise Fail("\n" + "\n\n".join(findings))

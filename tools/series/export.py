@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Write patches/, series, selftests/ and Documentation/ from build/tree.
+
+One patch file per commit of build/tree above the base.  selftests/ and
+Documentation/ get copies of the files that the series adds below
+tools/testing/selftests and Documentation, to be read without a kernel tree.
+An unchanged tree changes nothing, byte for byte.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+from tools.core import (BUILD, ROOT, Fail, build_lock, git, run_main, say,
+                        scratch, write_atomically)
+from tools.series.apply import begin
+from tools.series.base import REPO, wanted
+
+TREE = BUILD / "tree"
+# The folders of a kernel tree whose added files are copied, and to where.
+COPIES = {"tools/testing/selftests/": "selftests/",
+          "Documentation/": "Documentation/"}
+# Headings of the series file: the first pattern that is found in a patch.
+HEADINGS = (
+    (r"^Fixes: [0-9a-f]{12} ", "Fixes: these need none of the others"),
+    (r"^Subject: \[PATCH\] sched",
+     "sched_yield(): one tick, and the CPU handed over"),
+    (r"^Subject: \[PATCH\] selftests?/", "Tests and measurements"),
+    (r"^Subject: \[PATCH\] (Documentation|docs)", "Documents"),
+    (r"^Subject: \[PATCH\] x86/(ioperm|iopl|ioport|process)",
+     "x86: I/O bitmaps"),
+    (r"^Subject: \[PATCH\] \S", "Others"),
+)
+
+
+def rebasing() -> list[Path]:
+    """Return the folders that keep an unfinished rebase of build/tree."""
+    places = [TREE / git("rev-parse", "--git-path", state, cwd=TREE).strip()
+              for state in ("rebase-merge", "rebase-apply")]
+    return [place for place in places if place.exists()]
+
+
+def heading(patch: Path) -> str:
+    """Return the heading under which a patch belongs."""
+    text = patch.read_text(errors="surrogateescape")
+    for pattern, title in HEADINGS:
+        if re.search(pattern, text, re.M):
+            return title
+    raise Fail(f"the commit of {patch.name} " + ("has no subject" if text else
+               "changes nothing") + ": mend it with 'git rebase -i base'")
+
+
+def write_export(tip: str, place: Path) -> list[str]:
+    """Write the export of base..tip below place; return the patch names.
+
+    Raises Fail when a commit is a merge, changes nothing or has no subject.
+    """
+    if git("rev-list", "--merges", f"base..{tip}", cwd=REPO):
+        raise Fail("the work tree's history has a merge: rebase it to one "
+                   "line of commits above 'base'")
+    patches = place / "patches"
+    patches.mkdir()
+    git("format-patch", "-q", "--no-numbered", "--zero-commit",
+        "--no-signature", "--no-renames", "--no-base", "--no-thread",
+        "--diff-algorithm=histogram", "--unified=3", "--stat=72",
+        "--abbrev=12", "--src-prefix=a/", "--dst-prefix=b/",
+        "--filename-max-length=60", "-o", patches, f"base..{tip}", cwd=REPO)
+    names = sorted(path.name for path in patches.iterdir())
+    rows = [f"# Linux v{wanted()['VERSION']}: apply in this order, from the "
+            "top of the tree, with -p1.", "# Written by 'make export'."]
+    last = None
+    for name in names:
+        title = heading(patches / name)
+        if title != last:
+            rows += ["", f"# {title}"]
+            last = title
+        rows.append(name)
+    (place / "series").write_text("\n".join(rows) + "\n")
+
+    added = git("diff", "--name-only", "--no-renames", "--diff-filter=A",
+                f"base..{tip}", cwd=REPO).split()
+    for path in added:
+        for source, copy in COPIES.items():
+            if path.startswith(source):
+                target = place / copy / path.removeprefix(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(git("cat-file", "blob", f"{tip}:{path}",
+                                       cwd=REPO, raw=True))
+    return names
+
+
+def exported(place: Path) -> dict[str, bytes]:
+    """Return the exported files below place."""
+    paths = [place / "series"]
+    for part in ("patches", *COPIES.values()):
+        paths += (place / part).rglob("*")
+    # A README.md beside the copies, for instance, is the repository's own.
+    return {str(path.relative_to(place)): path.read_bytes()
+            for path in paths if path.is_file() and path.suffix != ".md"}
+
+
+def differences(place: Path) -> list[str]:
+    """Return what differs between an export at place and the repository."""
+    ours, theirs = exported(ROOT), exported(place)
+    return [f"{name} " + ("is not exported" if name not in theirs else
+                          "is missing" if name not in ours else "differs")
+            for name in sorted(ours | theirs)
+            if ours.get(name) != theirs.get(name)]
+
+
+def install(place: Path) -> None:
+    """Make the repository's exported files those below place."""
+    ours, theirs = exported(ROOT), exported(place)
+    for name in sorted(ours | theirs):
+        if name not in theirs:
+            (ROOT / name).unlink()
+            say(f"    removed: {name}")
+        elif ours.get(name) != theirs[name]:
+            write_atomically(ROOT / name, theirs[name])
+            say(f"    written: {name}")
+
+
+def tree_tip() -> str:
+    """Return the commit of build/tree; Fail when it cannot be exported."""
+    if not (TREE / ".git").exists():
+        raise Fail("there is no work tree to export: run 'make tree'")
+    if rebasing():
+        raise Fail("build/tree is in the middle of a rebase: finish it (git "
+                   "rebase --continue) or give it up (git rebase --abort)")
+    if git("status", "--porcelain", "-uno", cwd=TREE).strip():
+        raise Fail("build/tree has uncommitted changes: commit them to the "
+                   "patch they belong to (git commit --fixup, git rebase -i "
+                   "--autosquash base), or stash them")
+    if git("merge-base", "base", "HEAD", cwd=TREE, check=False) != \
+            git("rev-parse", "base", cwd=TREE):
+        raise Fail("build/tree is not on top of 'base': rebase it (git "
+                   "rebase base)")
+    return git("rev-parse", "HEAD", cwd=TREE).strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--check", action="store_true",
+                        help="change nothing: fail when applying patches/ "
+                             "and exporting them again gives other files")
+    options = parser.parse_args()
+    with build_lock(), scratch("export") as place:
+        names = write_export(begin() if options.check else tree_tip(), place)
+        changes = differences(place)
+        if not options.check:
+            install(place)
+            say(f"exported {len(names)} patches"
+                + ("" if changes else ": nothing changed"))
+        elif changes:
+            raise Fail("the exported files are not what the patches give "
+                       "('make tree', then 'make export'):\n  "
+                       + "\n  ".join(changes))
+        else:
+            say(f"in sync: {len(names)} patches and their copies")
+
+
+if __name__ == "__main__":
+    run_main(main)

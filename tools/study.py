@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Run the measurements of the literature on many kernels: hours, resumable.
+
+Columns are kernels: base, series, two with the behaviour of 2004 put back
+(history/), base and series configured as a server and for soft real time,
+and the base with a scheduler of its tools/sched_ext.  A cell is one program
+on one kernel, once.  Finished cells are in build/results/study; the same
+command goes on with what is missing, and measures again what was measured of
+another kernel or program.  'make report' turns the cells into a page.
+
+The guest counts instructions and nothing comes into it from outside, so a
+cell has the same figures on a busy host as on an idle one, and several are
+measured at once.  What differs from one run to the next is when the program
+begins, and the seed where it takes one.
+"""
+
+import argparse
+import datetime
+import functools
+import json
+import os
+import re
+import shlex
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools import build
+from tools.core import (BUILD, LOGS, PUBLISHED, RESULTS, ROOT, Fail,
+                        build_lock, digest, duration, git, in_parallel,
+                        run_logged, run_main, say, scratch, shown_path, tail,
+                        write_atomically)
+from tools.figures import PROGRAMS, SIDES, add_cells, read_cells
+from tools.guest.tiny import (REPEATABLE, REPEATABLE_KERNEL, boot_tiny,
+                              closure)
+from tools.series.apply import begin, sparse_tree
+from tools.series.base import REPO
+
+STUDY = RESULTS / "study"
+HISTORY = {"history_8k": ROOT / "history/2.6.8.1-copy-8k.patch",
+           "history_prefix": ROOT / "history/2.6.9-copy-prefix.patch"}
+# Runs of base and series, and of the other columns at most. With two or
+# three of each, one noisy figure in ten or thirty differs by more than its
+# spread (see CHANCE in figures.py), and hundreds of figures are compared.
+REPEAT = 6
+REPEAT_OTHERS = 2
+GUEST_SECONDS = 4 * 3600
+# By the guest's clock, which skips what is idle.
+PROGRAM_SECONDS = 12 * 3600
+# Some time after boot the guest changes its clock, when that is calibrated:
+# not in the middle of a run.
+SETTLE_SECONDS = 5
+MEMORY = "2G"
+REPORT = "/tmp/report.json"
+# What the scripts in the guest run.
+TOOLS = ("sh", "grep", "ip", "sleep", "tail")
+# Each run begins this many rounds of a loop later than the one before: about
+# a third of a millisecond, of a tick of 1 to 10.
+DELAY = 1000
+
+# The kernel with sched_ext, and who schedules in which column.
+EXT = "base_ext"
+SCHEDULERS = {"ext_simple": "scx_simple", "ext_qmap": "scx_qmap"}
+# The verifier refuses what clang 19 makes of scx_qmap.
+CLANG = "-22"
+STATE = "/sys/kernel/sched_ext/state"
+START_SECONDS = 30
+
+SCHEDULED = SIDES + ("base_server", "series_server", "base_softrt",
+                     "series_softrt") + tuple(SCHEDULERS)
+PAST = SIDES + tuple(HISTORY)
+GROUPS = (1, 2, 4, 10, 20, 40)
+# Messages of each sender, times the groups: fewer groups send more, so that
+# no case is too short for hackbench's three digits.
+LOOPS = 200
+MIN_LOOPS = 10
+# Program, part, columns, arguments, seconds of one cell on one core. {seed}
+# is the number of the run, the same on all columns.
+PLAN = (
+    ("ioperm_latency", "", PAST, "", 12),
+    ("yield_latency", "", SCHEDULED, "{features}", 200),
+    ("pi_ping", "threads", SIDES, "--layout threads", 30),
+    ("pi_ping", "processes", SCHEDULED, "--layout processes", 30),
+    ("pi_ping", "cgroups", SIDES, "--layout cgroups", 30),
+    ("pi_ping", "batch", SIDES, "--layout processes --policy batch", 30),
+    ("interactive_latency", "threads", SIDES,
+     "--all --layout threads --seed {seed}", 140),
+    ("interactive_latency", "processes", SCHEDULED,
+     "--all --layout processes --seed {seed}", 140),
+    ("interactive_latency", "cgroup", SIDES,
+     "--all --layout cgroup --seed {seed}", 140),
+    ("interactive_latency", "cgroups", SIDES,
+     "--all --layout cgroups --seed {seed}", 140),
+    ("hackbench", "", SCHEDULED, "", 55),
+)
+# Seconds to build a kernel from nothing, and when it is there.
+BUILD_SECONDS = {False: 360, True: 15}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One program, on one kernel, once; guess: how many seconds it takes."""
+
+    program: str
+    part: str
+    column: str
+    repeat: int
+    arguments: str
+    guess: float
+
+    @property
+    def name(self) -> str:
+        """The name by which --only and the results know it."""
+        return ".".join(filter(None, (self.program, self.part, self.column,
+                                      str(self.repeat))))
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that it measures, a name of build.KERNELS."""
+        return EXT if self.column in SCHEDULERS else self.column
+
+
+def plan(repeat: int) -> list[Cell]:
+    """Return all cells, each column's first runs first.
+
+    repeat: runs of base and series.
+    """
+    return [Cell(program, part, column, number, arguments.format(
+                seed=number, features="--features both"
+                if column.startswith("series") else ""), guess)
+            for number in range(1, repeat + 1)
+            for program, part, columns, arguments, guess in PLAN
+            for column in columns
+            if column in SIDES or number <= REPEAT_OTHERS]
+
+
+def chosen(cells: list[Cell], patterns: list[str]) -> list[Cell]:
+    """Return the cells whose names have all words of one of the patterns.
+
+    Such as 'pi_ping', 'pi_ping.base', 'series_server'; all without patterns.
+    """
+    found = {pattern: [cell for cell in cells if set(pattern.split("."))
+                       <= set(cell.name.split("."))] for pattern in patterns}
+    for pattern, those in found.items():
+        if not those:
+            raise Fail(f"--only {pattern}: no cell has this name, see --list")
+    return [cell for cell in cells if not patterns
+            or any(cell in those for those in found.values())]
+
+
+def show(cells: list[Cell], rest: list[Cell], jobs: int) -> None:
+    """Say how much there is to do, and how long it will take.
+
+    That is the guess, times by how much it was wrong for finished cells.
+    """
+    done = read_cells(STUDY)
+    took = [(done[cell.name]["seconds"], cell.guess) for cell in cells
+            if cell.name in done] or [(1, 1)]
+    slow = sum(one for one, _ in took) / sum(guess for _, guess in took)
+    kernels = {cell.kernel for cell in rest}
+    builds = sum(BUILD_SECONDS[build.image(name).exists()]
+                 for name in kernels)
+    work = slow * sum(cell.guess for cell in rest) / jobs
+    say(f"==> {len(rest)} of {len(cells)} cells to measure, {jobs} at a "
+        f"time: about {duration(work + builds)}, of it {duration(builds)} "
+        f"for {len(kernels)} kernels; it can be interrupted at any time, the "
+        "same command goes on")
+
+
+# --- what a cell runs ------------------------------------------------------
+
+def hackbench_script() -> tuple[str, list[dict[str, Any]]]:
+    """Return the shell script of a cell of hackbench, and its cases."""
+    rows, cases = ["ulimit -n 16384"], []
+    for tasks, mode in (("processes", "-P"), ("threads", "-T")):
+        for via, option in (("sockets", ""), ("pipes", "-p")):
+            for groups in GROUPS:
+                name = f"{tasks}-{via}-{groups}"
+                loops = max(LOOPS // groups, MIN_LOOPS)
+                cases.append({"name": name, "tasks": tasks, "via": via,
+                              "groups": groups, "loops": loops})
+                rows.append(f"echo case: {name}; hackbench -g {groups} "
+                            f"-l {loops} {mode} {option} 2>&1")
+    return "\n".join(rows), cases
+
+
+def hackbench_result(output: str,
+                     cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what hackbench printed in the form of a --json."""
+    parts = re.split(r"^case: (\S+)$", output, flags=re.M)
+    printed = dict(zip(parts[1::2], parts[2::2]))
+    for case in cases:
+        text = printed.get(case["name"], "").strip()
+        found = re.search(r"^Time: ([0-9.]+)$", text, re.M)
+        case["status"] = "ok" if found else "fail"
+        case["reason"] = None if found else \
+            (text.splitlines() or ["it did not run"])[-1]
+        if found:
+            case["seconds"] = float(found.group(1))
+            case["ms_per_loop"] = 1000 * case["seconds"] / case["loops"]
+    return {"cases": cases}
+
+
+def under(loader: str, command: str) -> str:
+    """Return a shell command that runs another under a scheduler.
+
+    loader: the program that loads it and unloads it when it ends.  The
+    command fails when the scheduler was not there all the time: the kernel
+    throws one out that lets a task wait for 30 s.
+    """
+    return (
+        f"{shlex.quote(loader)} >/tmp/scheduler 2>&1 & scheduler=$!; "
+        f"left={START_SECONDS}; "
+        f"until grep -qx enabled {STATE}; do sleep 1; left=$((left - 1)); "
+        "if [ $left = 0 ]; then echo 'the scheduler does not load:'; "
+        "tail -n 20 /tmp/scheduler; exit 1; fi; done; "
+        f"{command}; status=$?; "
+        f"if ! grep -qx enabled {STATE}; then "
+        "echo 'the scheduler was thrown out:'; tail -n 20 /tmp/scheduler; "
+        "exit 1; fi; kill -INT $scheduler; wait $scheduler; exit $status")
+
+
+def cell_script(cell: Cell) -> str:
+    """Return what a guest's shell runs for a cell."""
+    if cell.program == "hackbench":
+        command = hackbench_script()[0]
+    else:
+        name = Path(PROGRAMS[cell.program] or cell.program).name
+        command = f"/bin/{name} --json {REPORT} {cell.arguments}".rstrip()
+    if cell.column in SCHEDULERS:
+        command = under(f"/bin/{SCHEDULERS[cell.column]}", command)
+    return ("#!/bin/sh\nexport PATH=/bin\nip link set lo up\n"
+            f"left={DELAY * cell.repeat}\n"
+            "while [ $left -gt 0 ]; do left=$((left - 1)); done\n"
+            f"{command}\n")
+
+
+@functools.cache
+def kernel_key(name: str) -> str:
+    """Return a name of the sources and the configuration of a kernel."""
+    kernel = build.KERNELS[name]
+    return digest(build.source_key(kernel.commit), kernel.wanted())
+
+
+@functools.cache
+def program_key(program: str) -> str:
+    """Return a name of what a program is made of."""
+    if program == "hackbench":
+        return ""
+    if not PROGRAMS[program]:
+        return digest(*((build.BENCH / file).read_bytes() for file in (
+            f"{program}.c", "bench_helpers.h", "Makefile")))
+    folder = PROGRAMS[program].split("/")[0]
+    rows = git("ls-tree", f"applied:{build.SELFTESTS}/{folder}", cwd=REPO)
+    return digest(*(row for row in rows.splitlines()
+                    if row.endswith((".h", f"\t{program}.c"))))
+
+
+def cell_key(cell: Cell) -> str:
+    """Return what a cell measures: of another it is done again."""
+    return digest(kernel_key(cell.kernel), program_key(cell.program),
+                  CLANG if cell.column in SCHEDULERS else "", cell.name,
+                  cell_script(cell), *REPEATABLE, REPEATABLE_KERNEL)
+
+
+# --- kernels and programs --------------------------------------------------
+
+def history_branch(column: str) -> None:
+    """Make the branch of a kernel of history/: the base and its patch."""
+    patch = HISTORY[column]
+    with sparse_tree("base", ["arch/x86/kernel/process.c"]) as tree:
+        try:
+            git("apply", "--index", patch, cwd=tree)
+        except Fail as failure:
+            raise Fail(f"{shown_path(patch)} does not apply to the base: "
+                       f"{failure}") from None
+        date = "2000-01-01T00:00:00Z"
+        git("commit", "-q", "-m", patch.stem, "--date", date, "--author",
+            "series <series@localhost>", cwd=tree,
+            env={"GIT_COMMITTER_DATE": date})
+        git("update-ref", f"refs/heads/{column}", git(
+            "rev-parse", "HEAD", cwd=tree).strip(), cwd=REPO)
+
+
+def left_out() -> dict[str, str]:
+    """Return {program or column: why it cannot be measured here}."""
+    tools = {f"clang{CLANG}": f"clang{CLANG}",
+             f"llvm-strip{CLANG}": f"llvm{CLANG}", "pahole": "dwarves"}
+    lacking = [package for tool, package in tools.items()
+               if not shutil.which(tool)]
+    missing = dict.fromkeys(SCHEDULERS if lacking else (), "its scheduler "
+                            "cannot be built: apt-get install "
+                            + " ".join(lacking))
+    if not shutil.which("hackbench"):
+        missing["hackbench"] = "it is not here: apt-get install rt-tests"
+    return missing
+
+
+def build_schedulers() -> dict[str, Path]:
+    """Build {column: what loads its scheduler}; EXT must be built."""
+    place = BUILD / "programs/sched_ext"
+    place.mkdir(parents=True, exist_ok=True)
+    run_logged(["make", "-C", str(build.source("base") / "tools/sched_ext"),
+                f"-j{os.cpu_count()}", f"O={place}",
+                f"VMLINUX_BTF={build.objects(EXT) / 'vmlinux'}",
+                f"CLANG=clang{CLANG}", f"LLVM_STRIP=llvm-strip{CLANG}",
+                *SCHEDULERS.values()], LOGS / "build-sched_ext.log",
+               env=build.make_environment(), what="building tools/sched_ext")
+    return {column: place / "build/bin" / name
+            for column, name in SCHEDULERS.items()}
+
+
+def build_programs(names: set[str]) -> dict[str, Path]:
+    """Build programs, static, as the guest has no libraries."""
+    tests = {name: PROGRAMS[name] for name in names if PROGRAMS[name]}
+    made = build.build_selftests(sorted(tests.values()), flags=("-static",)) \
+        if tests else {}
+    return {name: made[tests[name]] if name in tests
+            else build.build_bench(name, static=True) for name in names}
+
+
+def build_all(cells: list[Cell]) -> tuple[dict[str, Path], dict[str, str]]:
+    """Build what cells need: programs and loaders, {kernel: why not}.
+
+    A kernel that does not build leaves the others to be measured.
+    """
+    broken = {}
+    for name in dict.fromkeys(cell.kernel for cell in cells):
+        try:
+            build.build_kernel(name)
+        except Fail as failure:
+            say(f"    FAILED: {failure}")
+            broken[name] = f"the {name} kernel was not built"
+    programs = build_programs({cell.program for cell in cells}
+                              - {"hackbench"})
+    if EXT in {cell.kernel for cell in cells} - set(broken):
+        programs |= build_schedulers()
+    return programs, broken
+
+
+# --- measuring -------------------------------------------------------------
+
+def run_cell(cell: Cell, programs: dict[str, Path]) -> dict[str, Any]:
+    """Measure a cell and return its result.
+
+    Raises Fail when the guest is lost, the program fails or writes no JSON.
+    """
+    program, loader = programs.get(cell.program), programs.get(cell.column)
+    with scratch("study") as place:
+        script = place / "script"
+        script.write_text(cell_script(cell))
+        (_, run), *files = boot_tiny(
+            build.image(cell.kernel), [(script, [])], cpus=1, memory=MEMORY,
+            bits=64, machine=REPEATABLE, append=REPEATABLE_KERNEL,
+            timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS,
+            settle=SETTLE_SECONDS, files=[REPORT] if program else [],
+            name=f"study-{cell.name}", also=closure(
+                [*TOOLS, program or "hackbench", *filter(None, [loader])]))
+    log = LOGS / f"study-{cell.name}.ktap"
+    write_atomically(log, run.output)
+    if not program and not (loader and run.status):
+        return hackbench_result(run.output, hackbench_script()[1])
+    # 4: all cases were skipped, which the JSON says.
+    if run.status in (0, 4) and files:
+        try:
+            return json.loads(files[0][1].output)
+        except ValueError:
+            pass
+    raise Fail(f"{cell.name} ended with status {run.status}; the end of its "
+               f"output, {shown_path(log)}:\n{tail(log)}")
+
+
+def measure(cell: Cell, programs: dict[str, Path], key: str) -> int:
+    """Measure a cell and store it; return how many cases were skipped."""
+    start = time.monotonic()
+    result = run_cell(cell, programs)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    add_cells(STUDY, {cell.name: {
+        "key": key, "date": now.isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - start, 1),
+        "arguments": cell.arguments, "kernel": build.describe(cell.kernel),
+        "result": result}})
+    return sum(case.get("status") == "skip" for case in result["cases"])
+
+
+def run(cells: list[Cell], published: bool, jobs: int) -> None:
+    """Measure the cells that are not finished, some at a time.
+
+    published: those in results/study are finished too.  A cell that fails
+    does not stop the others; in the end it raises Fail.
+    """
+    begin()
+    for column in {cell.column for cell in cells} & set(HISTORY):
+        history_branch(column)
+    for name, why in left_out().items():
+        say(f"    {name}: left out, {why}")
+        cells = [cell for cell in cells
+                 if name not in (cell.program, cell.column)]
+    keys = {cell.name: cell_key(cell) for cell in cells}
+    done = read_cells(*([PUBLISHED / "study"] if published else []), STUDY)
+    rest = [cell for cell in cells
+            if done.get(cell.name, {}).get("key") != keys[cell.name]]
+    show(cells, rest, jobs)
+    programs, broken = build_all(rest)
+
+    def work(cell: Cell) -> int:
+        if cell.kernel in broken:
+            raise Fail(broken[cell.kernel])
+        return measure(cell, programs, keys[cell.name])
+
+    ended = in_parallel({cell.name: functools.partial(work, cell)
+                         for cell in rest}, jobs)
+    failed = [name for name, found in ended.items()
+              if isinstance(found, Fail)]
+    for name, found in ended.items():
+        if name not in failed and found:
+            say(f"    {name}: {found} cases were skipped")
+    say(f"{len(cells) - len(failed)} of {len(cells)} cells are there; 'make "
+        "report' shows them")
+    if failed:
+        raise Fail(f"{len(failed)} cells failed, the same command tries them "
+                   f"again: {', '.join(failed)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--repeat", type=int, default=REPEAT,
+                        help=f"runs of base and series (default: {REPEAT}); "
+                        f"of the others at most {REPEAT_OTHERS}")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(),
+                        help="cells at a time (default: one for each "
+                        "processor)")
+    parser.add_argument("--only", action="append", default=[],
+                        metavar="NAME", help="cells with these words in their "
+                        "names, such as pi_ping or ioperm_latency.history_8k "
+                        "(may be repeated)")
+    parser.add_argument("--published", action="store_true",
+                        help="leave out the cells of results/study that were "
+                        "measured of the same kernels and programs")
+    parser.add_argument("--list", action="store_true",
+                        help="print the cells and how long they take; measure "
+                        "nothing")
+    options = parser.parse_args()
+    if min(options.repeat, options.jobs) < 1:
+        raise Fail("--repeat and --jobs must be 1 or more")
+    cells = chosen(plan(options.repeat), options.only)
+    if options.list:
+        done = read_cells(STUDY)
+        for cell in cells:
+            found = done.get(cell.name)
+            say(f"{cell.name:44} " + (
+                f"{found['date']}, {duration(found['seconds'])}" if found
+                else f"about {duration(cell.guess)}"))
+        show(cells, [cell for cell in cells if cell.name not in done],
+             options.jobs)
+        return
+    with build_lock():
+        run(cells, options.published, options.jobs)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tables of results: in Markdown, and aligned for a terminal."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+
+def number(value: float | None, digits: int = 0, unit: str = "") -> str:
+    """Format a figure; a dash for none."""
+    return "-" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def ratio(a: float | None, b: float | None, digits: int = 2) -> str:
+    """Format a / b, a dash where there is none."""
+    return number(a / b, digits) if a is not None and b else "-"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]],
+          left: int = 1) -> list[str]:
+    """Return a Markdown table's lines; left: columns that are words."""
+    lines = ["---" if place < left else "---:" for place in range(len(head))]
+    return ["|" + "|".join(lines) + "|" if row is lines else
+            "| " + " | ".join(row) + " |" for row in (head, lines, *rows)]
+
+
+def console(lines: Iterable[str]) -> str:
+    """Return Markdown for a terminal: its tables aligned, its text wrapped.
+
+    Pictures are left out.
+    """
+    out: list[str] = []
+    block: list[list[str]] = []
+    for line in [*lines, ""]:
+        if line.startswith("|"):
+            block.append([cell.strip() for cell in line.strip("|").split("|")])
+            continue
+        if block:
+            del block[1]  # the rule below the head
+            widths = [max(map(len, column)) for column in zip(*block)]
+            out += ["  ".join(
+                cell.rjust(width) if place else cell.ljust(width)
+                for place, (cell, width) in enumerate(zip(row, widths)))
+                .rstrip() for row in block]
+            block = []
+        if not line.startswith("!["):
+            out += textwrap.wrap(line, 79) or [""]
+    return "\n".join(out).rstrip("\n")
