@@ -308,6 +308,21 @@ def test_a_patch_that_does_not_apply_is_named_with_file_and_line(
     assert box.tip("applied") == first
 
 
+def test_a_record_is_of_what_the_patches_change(
+        box: Box, patches: dict[str, bytes]) -> None:
+    def key(patches: dict[str, bytes]) -> str:
+        box.set_patches(patches)
+        return box.done("from tools.series.apply import series_key\n"
+                        "print(series_key())\n").out
+
+    name = sorted(patches)[0]
+    words = patches[name].replace(b"Subject: ", b"Subject: Other words ")
+    code = patches[name].replace(b"/* ioport 10 */", b"/* ioport ten */")
+    assert words != patches[name] != code
+    assert key(patches) == key(patches | {name: words})
+    assert key(patches) != key(patches | {name: code})
+
+
 def test_a_series_that_names_no_file_and_none(box: Box, ksrc: Path) -> None:
     box.set_patches({}, "0007-missing.patch # why")
     box.refused(BEGIN, KSRC=ksrc, say="series names 0007-missing.patch, but "
