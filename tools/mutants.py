@@ -21,8 +21,9 @@ x86_io_bitmap.  Headers:
 Of several Caught-by lines each must hold.  Before the mutants the same tests
 run on the series without a bug, the controls, where every case has to pass;
 with all mutants, also on the base.  While a guest runs, the next one's kernel
-is built.  Kernels and results are kept, so a second run only does what a
-changed patch, kernel or test asks for.
+is built.  Runs are kept in results/mutants.json, so that a second run, also in
+another clone, only does what a changed patch, kernel, test or compiler asks
+for.
 """
 
 import argparse
@@ -42,8 +43,8 @@ from tools import ktap
 from tools.build import (KERNELS, build_kernel, build_selftests,
                          compiler_version, make, objects, save_image, source,
                          source_key, test_key)
-from tools.core import (BUILD, LOGS, PUBLISHED, RESULTS, ROOT, Fail,
-                        build_lock, digest, duration, in_parallel, need_space,
+from tools.core import (BUILD, LOGS, PUBLISHED, ROOT, Fail, build_lock,
+                        digest, duration, in_parallel, need_space,
                         read_json, run_git, run_main, say, shown_path,
                         write_atomically, write_json)
 from tools.guest import Lost, boot, check_splat, choose_kvm
@@ -52,7 +53,7 @@ from tools.series.apply import begin, is_kernel
 
 MUTANTS = ROOT / "mutants"
 IMAGES = BUILD / "images"
-REPORT = RESULTS / "mutants.json"
+REPORT = PUBLISHED / "mutants.json"
 LISTED = PUBLISHED / "mutants.md"
 RACE = "ioperm_drop_race"
 KINDS = ("mutants", "faults", "kvm")
@@ -370,7 +371,10 @@ def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
         if job:
             # What kept a kernel from being built may have gone next time.
             if not isinstance(done[0], Fail):
-                runs[job.key()] = done[0]
+                # Of a mutant's run only what fails counts.
+                runs[job.key()] = {
+                    case: verdict for case, verdict in done[0].items()
+                    if not job.diff or verdict == "fail"}
                 write_json(REPORT, {"runs": runs})
             yield job, done[0]
 

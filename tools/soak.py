@@ -2,9 +2,10 @@
 """Run tests for long, again and again, or under load.
 
 A job of JOBS has rows, each a kind of guest that boots as often as --times
-says.  Runs are kept for a kernel and its tests in build/results/, so the same
-command goes on where it stopped.  After a run with a failure its row begins
-anew: what counts is so many in a row.  Remove the file to begin afresh.
+says.  Runs are kept for a kernel and its tests in build/results/, and with
+--publish in results/, so the same command goes on there.  After a run with a
+failure its row begins anew: what counts is so many in a row.  Remove the file
+to begin afresh.
 """
 
 import argparse
@@ -656,8 +657,9 @@ def soak(name: str, options: argparse.Namespace) -> int:
                    + ", ".join(row.name for row in JOBS[name](options)))
     commit = begin()
     key, report = job_key(name, commit), RESULTS / f"soak-{name}.json"
-    kept = read_json(report, {})
-    if kept.get("key") != key:
+    kept = next((one for one in (read_json(report, {}), read_json(
+        PUBLISHED / f"{name}.json", {})) if one.get("key") == key), None)
+    if kept is None:
         kept = {"key": key, "commit": commit, "runs": {}}
     runs: dict[str, list[Run]] = {}
     for row in rows:
