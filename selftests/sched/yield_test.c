@@ -127,7 +127,7 @@ static void spin(long long ns)
 	}
 }
 
-/* Runtime in which a task did not run is the host's. */
+/* Runtime that a task was charged but did not see was used by the host. */
 static void note_stolen(struct shared *shared, long long ns)
 {
 	if (ns > USEC(100))
@@ -427,8 +427,9 @@ CASE_FUNCTION(charge)
 		price = a.vruntime - b.vruntime - ran;
 		owed = lag > ran / 2;
 		/*
-		 * If something else ran or the scheduler's clock lost time,
-		 * close to 0, or if it ran after the call, it may be either.
+		 * Eligible or not cannot be told if something else ran, if the
+		 * scheduler's clock lost time, if the lag is close to 0, or if
+		 * the caller may have run after the call.
 		 */
 		if (!shared->alone ||
 		    shared->took > USEC(100) + MSEC(ran * weight) ||

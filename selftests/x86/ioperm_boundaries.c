@@ -383,7 +383,7 @@ TEST_F_TIMEOUT(ports, every_subset, TIMEOUT)
 		SKIP(return, "no unclaimed ports around the edge of a line");
 
 	for (i = 0; i < 2 << 8; i++) {
-		/* Once they have the bitmap for themselves, then others are around */
+		/* In the second half, other ports are enabled around these eight */
 		if (i == 1 << 8) {
 			change(_metadata, base - 2 * IOPORT_LINE, 1, true);
 			change(_metadata, base - 4, 2, true);

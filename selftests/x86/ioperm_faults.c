@@ -110,8 +110,8 @@ static bool fail_nth(unsigned int nth)
 }
 
 /*
- * End that, and keep errno. Returns 0 if an allocation failed, and otherwise
- * how many were missing to the nth.
+ * End the injection, and keep errno. Returns 0 if an allocation failed, and
+ * otherwise how many more it would have taken until the nth.
  */
 static int fail_none(void)
 {

@@ -378,8 +378,8 @@ static inline int timed_call(const struct latency_case *c,
 /*
  * The peer's counter shows that it had its turn, and only one.
  *
- * An access right after a switch shows a TSS that still has the ports of the
- * other task. A fault is slow, so this is a phase of its own.
+ * An access right after a switch tells whether the TSS still has the ports of
+ * the other task. A fault is slow, so this is a phase of its own.
  */
 static void run_rounds(const struct latency_case *c, unsigned long rounds,
 		       enum phase phase)

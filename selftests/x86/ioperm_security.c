@@ -101,10 +101,10 @@ static bool read_tsc(void)
 /* What the functions named *_here do is done in the task that calls them. */
 
 /*
- * Can the ports in @mask be used and others not? All others would take too
- * long, so each @turn tries some: in other lines, where one of the pool is in
- * its own, or next to it. Returns 0, the first wrong port, or -EPROTO if it is
- * the TSC.
+ * Can the ports in @mask be used and others not? Trying all others would take
+ * too long, so each @turn tries a few: a port of the pool plus 0, 1 or 2, moved
+ * by some number of lines. Returns 0, the first wrong port, or -EPROTO if the
+ * TSC is wrong.
  */
 static long check_here(long mask, long turn, long unused)
 {
@@ -755,7 +755,7 @@ TEST_F_TIMEOUT(tasks, exit_takes_nothing, TIMEOUT)
 	END(other);
 }
 
-/* The number is in use. That is found out when the bitmap is shared already. */
+/* Fails as the PID is in use, which fork notices after sharing the bitmap. */
 static long failed_fork_here(long unused1, long unused2, long unused3)
 {
 	struct clone_args args = {
@@ -1353,7 +1353,7 @@ static long settle_here(long unused1, long unused2, long unused3)
 	return write_file("/proc/self", "oom_score_adj", "-1000");
 }
 
-/* The kernel log shows that nobody can be killed, with a call trace. */
+/* The OOM killer finds no task to kill: expect a call trace in the log. */
 TEST_F_TIMEOUT(memory, limit_refuses_copy, TIMEOUT)
 {
 	struct task *p, *t;

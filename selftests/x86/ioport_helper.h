@@ -77,9 +77,9 @@
 
 /*
  * Step over an instruction that raised #GP for want of a privilege and set the
- * carry flag, which the instruction itself never changes. There is no other
- * state, so it does not matter who shares memory with whom. Any other fault
- * kills.
+ * carry flag, which the instruction itself never changes. The result is only in
+ * that flag, so this also works in tasks that share memory. Any other fault
+ * kills the task.
  */
 static inline void ioport_on_sigsegv(int sig, siginfo_t *si __always_unused,
 				     void *context)
