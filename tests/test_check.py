@@ -124,6 +124,8 @@ def test_selftests_are_compared(
         word = next(said)
         return {} if word == "-" else {name: word}
 
+    # One after the other: the rows below are in this order.
+    monkeypatch.setattr(check.os, "cpu_count", lambda: 1)
     monkeypatch.setattr(check, "run_installed", run)
     monkeypatch.setattr(check, "wanted_x86", lambda _: {name})
     count = Count()
@@ -165,7 +167,7 @@ def test_the_drop_window(base: list[int], series: list[int], wanted: str,
                          monkeypatch: pytest.MonkeyPatch) -> None:
     hits = {"base": base, "series": series}
     monkeypatch.setattr(check, "RACE_CASES", ("iopl",))
-    monkeypatch.setattr(check, "boot", lambda folder, *_, **__: Result(
+    monkeypatch.setattr(check, "boot_logged", lambda folder, *_, **__: Result(
         0, "".join(f"# iopl: CPU {cpu}: wakes {check.RACE_WAKES} hits {hit}\n"
                    for cpu, hit in enumerate(hits[folder.name])), Path()))
     count = Count()

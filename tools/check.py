@@ -8,6 +8,7 @@ configs/expected-skips does not list is a failure.
 """
 
 import argparse
+import functools
 import os
 import re
 import subprocess
@@ -16,27 +17,29 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 from tools import ktap
 from tools.build import (SIDES, build_selftests, build_sides, make_arguments,
                          source)
 from tools.core import (LOGS, ROOT, Fail, build_lock, duration, git,
-                        need_tool, run_logged, run_main, say, scratch,
-                        shown_path, stage, tail, write_atomically)
+                        in_parallel, need_tool, run_logged, run_main, say,
+                        scratch, shown_path, stage, tail)
 from tools.count import Count, recorded, run_groups
 from tools.gates import RECORDED
 from tools.guest import boot, check_splat, choose_kvm
 from tools.measure_ports import measure_ports
 from tools.measure_yield import measure_yield
-from tools.selftests import (YIELD_TESTS, boot_yield, install, run_installed,
-                             run_yield, wanted_x86)
+from tools.selftests import (YIELD_TESTS, boot_logged, boot_yield, install,
+                             run_installed, run_yield, wanted_x86)
 from tools.series.apply import (PATCHES, SERIES, begin, series_key,
                                 series_patches, touched_files)
 from tools.series.base import REPO
 from tools.series.checkpatch import checkpatch, checkpatch_tree
 from tools.series.export import differences, write_export
+
+T = TypeVar("T")
 
 TESTS = ROOT / "tests"
 QUICK_TESTS = ("test_core.py", "test_check.py", "test_gates.py")
@@ -219,6 +222,17 @@ def is_worse(before: str | None, after: str | None) -> bool:
     return rank[after] < rank[before or "skip"]
 
 
+def on_both(what: str, work: Callable[[str], T]) -> dict[str, T]:
+    """Do something for base and series, at once where there are processors:
+    a guest keeps one of them busy for most of the time."""
+    found = in_parallel({f"{what} of {side}": functools.partial(work, side)
+                         for side in SIDES}, os.cpu_count() or 1)
+    for failure in found.values():
+        if isinstance(failure, Fail):
+            raise failure
+    return dict(zip(SIDES, found.values()))
+
+
 def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
     """Every x86 selftest does no worse on the series than on the base."""
     trees = {"base": source("base"), "series": source("applied")}
@@ -228,11 +242,11 @@ def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
     verdicts: dict[str, dict[str, str]] = {side: {} for side in SIDES}
 
     def run(only: list[str], again: str = "") -> None:
+        found = on_both("running selftests/x86", lambda side: run_installed(
+            folders[side], places[side], f"kselftest-{side}{again}", kvm,
+            only))
         for side in SIDES:
-            with stage(f"running selftests/x86 of {side}{again}"):
-                verdicts[side] |= run_installed(
-                    folders[side], places[side], f"kselftest-{side}{again}",
-                    kvm, only)
+            verdicts[side] |= found[side]
 
     run([])
     rows = {name: [verdicts[side].get(name) for side in SIDES]
@@ -311,12 +325,10 @@ def check_race(count: Count, folders: Folders) -> None:
                 f"{program} --case $c --seed $s --wakes {RACE_WAKES // 4} "
                 "|| break; done; done; true",
         "series": f"{program} --seed 1 --wakes {RACE_WAKES}"}
-    for side, command in commands.items():
-        with stage(f"looking for the drop window on {side}"):
-            result = boot(folders[side], command, cpus=1,
-                          icount="skip-idle", timeout=RACE_SECONDS,
-                          name=f"race-{side}")
-        write_atomically(LOGS / f"race-{side}.ktap", result.output)
+    found = on_both("looking for the drop window", lambda side: boot_logged(
+        folders[side], commands[side], f"race-{side}", cpus=1,
+        icount="skip-idle", timeout=RACE_SECONDS))
+    for side, result in found.items():
         for case in RACE_CASES:
             count.run(f"drop window: {case} on {side}", check_hits,
                       result.output, case, side)

@@ -567,6 +567,16 @@ def make_kselftest(folder: Path, tree: Path, words: list[str], share: Path,
             in ktap.runner(result.output).items()}
 
 
+def only(programs: list[str]) -> list[str]:
+    """Return the words with which make runs only these x86 selftests.
+
+    All of them take minutes, and run in the tree.
+    """
+    return [f"TARGETS_C_{bits}BIT_ALL=" + " ".join(
+        name[:-3] for name in programs if name.endswith(f"_{bits}"))
+        for bits in (32, 64) if programs]
+
+
 def group_installs(count: Count) -> None:
     """The selftests install and run in the tree, with O= and with clang."""
     begin()
@@ -597,7 +607,8 @@ def group_installs(count: Count) -> None:
                     (f"installs: {what}", name, run_installed(
                         folder, installed, name, kvm, chosen)),
                     (f"make kselftest: {what}", f"{name}-make",
-                     make_kselftest(folder, tree, words, place,
+                     make_kselftest(folder, tree, [*words, *only(
+                         chosen if arguments else [])], place,
                                     f"{name}-make", kvm))):
                 for program in chosen:
                     count_verdict(count, f"{title}: {program}",
