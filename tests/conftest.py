@@ -12,8 +12,10 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -279,6 +281,16 @@ def check_gone(record: Path) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"{record.name} still runs")
+
+
+@pytest.fixture
+def replace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replace names of a module for one test: replace(module, name=new)."""
+    def replace(module: ModuleType, **names: object) -> None:
+        for name, new in names.items():
+            monkeypatch.setattr(module, name, new)
+
+    return replace
 
 
 @pytest.fixture
