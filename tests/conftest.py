@@ -243,7 +243,7 @@ class Box:
         return run
 
     def refused(self, module: str, *args: object, say: str = "",
-                **env: object) -> None:
+                **env: object) -> Run:
         """Run a module, which must end with one clear error."""
         run = self.run(module, *args, **env)
         assert run.status == 1, run
@@ -251,6 +251,7 @@ class Box:
         assert "\nerror:" not in run.err and "Traceback" not in run.err, run
         assert say in run.err, run
         self.check_nothing_left()
+        return run
 
     def check_nothing_left(self) -> None:
         """No partial file, temporary folder or stale work tree is left."""
