@@ -12,8 +12,10 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -241,7 +243,7 @@ class Box:
         return run
 
     def refused(self, module: str, *args: object, say: str = "",
-                **env: object) -> None:
+                **env: object) -> Run:
         """Run a module, which must end with one clear error."""
         run = self.run(module, *args, **env)
         assert run.status == 1, run
@@ -249,6 +251,7 @@ class Box:
         assert "\nerror:" not in run.err and "Traceback" not in run.err, run
         assert say in run.err, run
         self.check_nothing_left()
+        return run
 
     def check_nothing_left(self) -> None:
         """No partial file, temporary folder or stale work tree is left."""
@@ -279,6 +282,16 @@ def check_gone(record: Path) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"{record.name} still runs")
+
+
+@pytest.fixture
+def replace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replace names of a module for one test: replace(module, name=new)."""
+    def replace(module: ModuleType, **names: object) -> None:
+        for name, new in names.items():
+            monkeypatch.setattr(module, name, new)
+
+    return replace
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ replaced by what they would say.
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 from conftest import write
 
 from tools import gates, ktap
-from tools.build import KERNELS
 from tools.core import Fail
 from tools.count import Count
 
@@ -25,17 +25,15 @@ ROW = "kernel/sched/fair.c: warning: wrong"
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tree(tmp_path: Path, replace: Callable) -> Path:
     """A tree with two touched files, in place of each source tree."""
     tree = tmp_path / "tree"
     write(tree, {IOPORT: "\n", FAIR: "\n"})
-    for name, value in (
-            ("source", lambda commit, place="": tree), ("begin", str),
-            ("touched", lambda: [FAIR, IOPORT]), ("LOGS", tmp_path / "logs"),
-            ("need_tool", lambda *_: None), ("need_space", lambda *_: None),
-            ("compiler_tools", lambda _: None),
-            ("objects", lambda name, compiler="gcc": tmp_path / "obj")):
-        monkeypatch.setattr(gates, name, value)
+    replace(gates, source=lambda commit, place="": tree, begin=str,
+            touched=lambda: [FAIR, IOPORT], LOGS=tmp_path / "logs",
+            need_tool=lambda *_: None, need_space=lambda *_: None,
+            compiler_tools=lambda _: None,
+            objects=lambda name, compiler="gcc": tmp_path / "obj")
     return tree
 
 
@@ -44,15 +42,13 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Make:
     """Stands for make: says something, and notes what it was asked for."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         # objtool is compiled first, elsewhere.
         self.said = (f"  CC      {IOPORT[:-2]}.o\n  CC [M]  {FAIR[:-2]}.o\n"
                      "  CC      scripts/mod/empty.o\n  CC      /b/check.o\n"
                      "scripts/a.c:1:1: warning: of a tool\n")
         self.config = "\nCONFIG_XEN_PV=y\n# CONFIG_AMD_MEM_ENCRYPT is off\n"
         self.asked: tuple[str, ...] = ()
-        monkeypatch.setattr(gates, "configure", lambda *_: self.config)
-        monkeypatch.setattr(gates, "make", self)
 
     def __call__(self, name: str, *asked: str, log: Path,
                  **options: Any) -> None:
@@ -61,8 +57,10 @@ class Make:
 
 
 @pytest.fixture
-def make(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    return Make(monkeypatch)
+def make(tree: Path, replace: Callable) -> Make:
+    make = Make()
+    replace(gates, configure=lambda *_: make.config, make=make)
+    return make
 
 
 def test_folders_are_those_of_the_configuration(tree: Path,
@@ -78,11 +76,11 @@ def test_what_was_compiled_is_compiled_again(tree: Path, make: Make,
                                              tmp_path: Path) -> None:
     old = [tmp_path / "obj" / name for name in (
         "kernel/sched/fair.o", "kernel/fork.o", "mm/mmap.o")]
-    write(tmp_path / "obj", {str(path): "" for path in old})
-    gates.compile_folders("wide", tree, fresh=False)
-    assert all(path.exists() for path in old)
-    gates.compile_folders("wide", tree)
-    assert [path.exists() for path in old] == [False, False, True]
+    write(tmp_path, {str(path): "" for path in old})
+    for fresh in (False, True):
+        gates.compile_folders("wide", tree, fresh=fresh)
+        assert [path.exists() for path in old] == [
+            not fresh, not fresh, True]
 
 
 def test_a_make_that_fails(tree: Path, make: Make) -> None:
@@ -110,32 +108,24 @@ def test_sparse_counts_touched_files(tree: Path, make: Make) -> None:
 
 
 @pytest.mark.parametrize("series, base, sides, says", [
-    ("", "", ["series"], None),
-    (WARNING.format(2), WARNING.format(1), ["series", "base"], None),
-    (WARNING.format(1) * 2, WARNING.format(1), ["series", "base"],
+    ("", "", ["applied"], None),
+    (WARNING.format(2), WARNING.format(1), ["applied", "base"], None),
+    (WARNING.format(1) * 2, WARNING.format(1), ["applied", "base"],
      f"1 new .*\n    \\| {ROW}")])
 def test_series_is_compared_with_base(
-        tree: Path, make: Make, monkeypatch: pytest.MonkeyPatch, series: str,
-        base: str, sides: list[str], says: str | None) -> None:
+        tree: Path, make: Make, replace: Callable, series: str, base: str,
+        sides: list[str], says: str | None) -> None:
     said, asked = make.said, []
 
     def source(commit: str) -> Path:
         make.said = said + {"applied": series, "base": base}[commit]
+        asked.append(commit)
         return tree
 
-    def compile_folders(*words: Any) -> gates.Built:
-        asked.append("base" if asked else "series")
-        return real(*words)
-
-    real = gates.compile_folders
-    monkeypatch.setattr(gates, "source", source)
-    monkeypatch.setattr(gates, "compile_folders", compile_folders)
-    if says:
-        with pytest.raises(Fail, match=says):
-            gates.compare("wide", "gcc")
-    else:
+    replace(gates, source=source)
+    with pytest.raises(Fail, match=says) if says else nullcontext():
         assert gates.compare("wide", "gcc") == {IOPORT, FAIR}
-    assert asked == sides
+    assert list(dict.fromkeys(asked)) == sides
 
 
 def test_every_touched_file_is_looked_at(tree: Path, make: Make) -> None:
@@ -156,65 +146,54 @@ def test_every_touched_file_is_looked_at(tree: Path, make: Make) -> None:
         gates.check_coverage(["kernel/sched/sched.h"], set(), tree)
 
 
-def test_the_tables_name_what_there_is() -> None:
-    assert set(gates.MATRIX) | set(gates.SPARSE_CONFIGS) <= set(KERNELS)
-    assert set(gates.BOOTS) <= set(KERNELS)
+def test_every_planted_fault_is_looked_for() -> None:
     assert {path.name for path in gates.PLANTED.iterdir()} == \
         {*gates.FAULTS, "ports.c"}
     assert set(gates.GROUPS) - set(gates.RECORDED) == {"bare", "lab"}
 
 
-# --- sparse ----------------------------------------------------------------
-
 @pytest.mark.parametrize("said, words", [
     ("E: Release file for http://x is expired", "older than it may be"),
     ("E: no such host", "apt's words")])
 def test_no_sparse_is_a_skip(tree: Path, tmp_path: Path, said: str,
-                             words: str, monkeypatch: pytest.MonkeyPatch
-                             ) -> None:
+                             words: str, replace: Callable) -> None:
     def fetch(command: list[str], log: Path, **_: Any) -> int:
         write(log.parent, {log.name: said})
         return 100
 
-    monkeypatch.setattr(gates, "SPARSE", tmp_path / "sparse")
-    monkeypatch.setattr(gates, "private_apt", lambda *_, **__: tmp_path)
-    monkeypatch.setattr(gates, "run_logged", fetch)
+    replace(gates, SPARSE=tmp_path / "sparse", run_logged=fetch,
+            private_apt=lambda *_, **__: tmp_path)
     count = Count()
     count.expected = ["sparse"]
     gates.group_sparse(count)
     assert (count.passed, count.failed, count.skipped) == (0, 0, 1)
     assert words in count.rows[0][2]
-    assert "make gates ONLY=sparse" in count.rows[0][2]
 
 
-# --- programs and prefixes -------------------------------------------------
-
-def test_warnings_of_the_series_programs(
-        tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_the_series_programs(tree: Path, tmp_path: Path,
+                                         replace: Callable) -> None:
     log = tmp_path / "log"
-    monkeypatch.setattr(gates, "port_tests", lambda _: ["x86/iopl_32"])
-    monkeypatch.setattr(gates, "selftest_names", lambda *_: [])
-    monkeypatch.setattr(gates, "build_selftests",
-                        lambda names, **_: dict.fromkeys(names))
-    monkeypatch.setattr(gates, "selftest_log", lambda *_: log)
+    replace(gates, port_tests=lambda _: ["x86/iopl_32"],
+            selftest_names=lambda *_: [], selftest_log=lambda *_: log,
+            build_selftests=lambda *_, **__: {})
     log.write_text("../kselftest_harness.h:3:1: warning: not ours\n")
     assert gates.check_programs(tree, "gcc", ()) == 1
     log.write_text("ioport_helper.h:3:1: warning: ours\n")
     with pytest.raises(Fail, match="ours"):
         gates.check_programs(tree, "gcc", ())
+    replace(gates, port_tests=lambda _: [])
+    with pytest.raises(Fail, match="no program"):
+        gates.check_programs(tree, "gcc", ())
 
 
-def test_a_prefix_by_what_its_patch_touches(
-        tree: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "check_programs", lambda *_: 4)
-    documents = ["Documentation/a.rst"]
+def test_a_prefix_by_what_its_patch_touches(tree: Path, make: Make,
+                                            replace: Callable) -> None:
+    replace(gates, check_programs=lambda *_: 4)
     test = ["tools/testing/selftests/x86/iopl.c"]
-    assert gates.check_prefix(tree, documents, Counter()) == \
-        "nothing to compile"
-    assert gates.check_prefix(tree, test, Counter()) == "4 programs"
-    assert not make.asked
-    assert gates.check_prefix(tree, [FAIR, *test], Counter()) == \
-        "2 objects, 4 programs"
+    for paths, says in ((["Documentation/a.rst"], "nothing to compile"),
+                        (test, "4 programs"),
+                        ([FAIR, *test], "2 objects, 4 programs")):
+        assert gates.check_prefix(tree, paths, Counter()) == says
     make.said = f"  CC      {IOPORT[:-2]}.o\n" + WARNING.format(1)
     with pytest.raises(Fail, match="looked at kernel/sched/fair.c"):
         gates.check_prefix(tree, [FAIR], Counter({ROW: 1}))
@@ -229,7 +208,7 @@ Rule = Callable[..., tuple[Counter[str], str]]
 
 
 @pytest.fixture
-def rule(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Rule:
+def rule(tree: Path, replace: Callable) -> Rule:
     """Run a rule with a spatch that says something."""
     def run(out: str = "", err: str = "", status: int = 0,
             text: str = "// Options: --no-includes\nvirtual report\n"
@@ -242,7 +221,7 @@ def rule(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Rule:
             assert "--no-includes" in command and command[-1] == FAIR
             return subprocess.CompletedProcess(command, status, out, err)
 
-        monkeypatch.setattr(gates.subprocess, "run", spatch)
+        replace(gates.subprocess, run=spatch)
         return gates.run_rule("a.cocci", [FAIR], tree)
 
     return run
@@ -265,29 +244,27 @@ def test_a_rule_that_could_not_run(rule: Rule, how: dict[str, Any],
     assert rule(**how) == (Counter(), why)
 
 
-def test_most_rules_must_run(tree: Path,
-                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_rules_must_run(tree: Path, replace: Callable) -> None:
     write(tree, {f"scripts/coccinelle/{n}.cocci": "" for n in range(10)})
     old, new = Counter({"old": 1}), Counter({"old": 1, "new": 1})
-    results = iter([{"0.cocci": (new, ""), "1.cocci": (old, ""), **{
-        f"{n}.cocci": (Counter(), "") for n in range(2, 9)},
-        "9.cocci": (Counter(), "no OCaml")},
-        {"0.cocci": (old, ""), "1.cocci": (old, "")}])
-    monkeypatch.setattr(gates, "run_rules", lambda *_: next(results))
-    monkeypatch.setattr(gates, "find_fault", lambda _: None)
+    after = {f"{n}.cocci": (Counter(), "") for n in range(9)} | {
+        "0.cocci": (new, ""), "1.cocci": (old, ""),
+        "9.cocci": (Counter(), "no OCaml")}
+    before = {"0.cocci": (old, ""), "1.cocci": (old, "")}
+    none = {name: (Counter(), "no OCaml") for name in after}
+    results = iter([after, before, none, {}])
+    replace(gates, run_rules=lambda *_: next(results),
+            find_fault=lambda _: None)
     count = Count()
     gates.group_cocci(count)
     # The fault, rule 1 and their number; rule 0 and a skip of no list.
     assert (count.passed, count.failed) == (3, 2)
-    results = iter([{f"{n}.cocci": (Counter(), "no OCaml") for n in range(10)},
-                    {}])
     gates.group_cocci(count)
     assert count.rows[-1][0] == "fail"
 
 
 def test_pages_must_come_out(tree: Path, tmp_path: Path,
-                             monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "BUILD", tmp_path)
+                             replace: Callable) -> None:
     made = ["index.html", "ioperm.html"]
 
     def run(command: list[str], log: Path, **_: Any) -> int:
@@ -298,7 +275,7 @@ def test_pages_must_come_out(tree: Path, tmp_path: Path,
             write(log.parent, {log.name: "/a.rst:7: WARNING: undefined"})
         return 0
 
-    monkeypatch.setattr(gates, "run_logged", run)
+    replace(gates, BUILD=tmp_path, run_logged=run)
     page = "Documentation/arch/x86/ioperm.rst"
     folders = gates.docs_folders([page, "Documentation/index.rst"])
     assert gates.docs_warnings(tree, folders, [page]).total() == 1
@@ -321,7 +298,7 @@ def test_a_planted_fault(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- kernels ---------------------------------------------------------------
 
 def test_bisection_goes_on(tree: Path, tmp_path: Path,
-                           monkeypatch: pytest.MonkeyPatch) -> None:
+                           replace: Callable) -> None:
     ran, failing = [], {"bisect 0002 sched"}
 
     def part(count: Count, title: str, part: str, *_: Any) -> None:
@@ -329,13 +306,11 @@ def test_bisection_goes_on(tree: Path, tmp_path: Path,
         (count.fail if f"{title} {part}" in failing else count.ok)(title, "")
 
     commits = {"0001-a.patch": "a", "0002-b.patch": "b"}
-    for name, value in (
-            ("prefixes", lambda: commits), ("bisect_part", part),
-            ("build_kernel", lambda *_: tmp_path),
-            ("BISECTED", tmp_path / "bisect.json"),
-            ("source_key", lambda commit: commit),
-            ("test_key", lambda commit, part: f"{part} of {commit}")):
-        monkeypatch.setattr(gates, name, value)
+    replace(gates, prefixes=lambda: commits, bisect_part=part,
+            build_kernel=lambda *_: tmp_path,
+            BISECTED=tmp_path / "bisect.json",
+            source_key=lambda commit: commit,
+            test_key=lambda commit, part: f"{part} of {commit}")
     count = Count()
     gates.group_bisect(count)
     assert ran == ["0001 x86", "0001 sched", "0002 x86", "0002 sched"]
@@ -351,14 +326,13 @@ def test_bisection_goes_on(tree: Path, tmp_path: Path,
     assert count.rows[-1][1] == "bisect 0002"
 
 
-@pytest.mark.parametrize("status, verdict", [(0, "pass"), (1, "fail")])
-def test_an_exit_status_as_ktap(tmp_path: Path, status: int,
-                                verdict: str) -> None:
+def test_an_exit_status_as_ktap(tmp_path: Path) -> None:
     program = tmp_path / "iopl_32"
-    program.write_text(f"#!/bin/sh\nexit {status}\n")
-    program.chmod(0o755)
-    out = subprocess.run([gates.with_ktap(program)], text=True,
-                         capture_output=True).stdout
-    assert ktap.verdict(ktap.Run(out, 0, 1))[0] == verdict
+    for status, verdict in (0, "pass"), (1, "fail"):
+        program.write_text(f"#!/bin/sh\nexit {status}\n")
+        program.chmod(0o755)
+        out = subprocess.run([gates.with_ktap(program)], text=True,
+                             capture_output=True).stdout
+        assert ktap.verdict(ktap.Run(out, 0, 1))[0] == verdict
     program.write_text("#!/bin/sh\necho TAP version 13\n")
     assert gates.with_ktap(program) == program

@@ -3,8 +3,8 @@
 
 import gzip
 import os
-import shlex
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -72,17 +72,16 @@ def test_what_vng_is_asked_for(place):
 
 
 def test_a_guest_that_hangs_is_ended(place, monkeypatch):
+    with pytest.raises(Lost, match="    | so far") as caught:
+        boot(place, "echo so far; sleep 60", timeout=0.5)
+    assert caught.value.output == "so far\n"
     monkeypatch.setenv("GUEST", "hang")
-    with pytest.raises(Lost, match="(?s)did not end within 1 s.*Booting the "
+    with pytest.raises(Lost, match="(?s)did not end within 0.5 s.*Booting the "
                        "kernel") as caught:
-        boot(place, "true", timeout=1, name="job")
+        boot(place, "true", timeout=0.5, name="job")
     assert caught.value.hung
     assert caught.value.console == place / "logs/job.console"
     check_gone(place / "hangs")
-    monkeypatch.delenv("GUEST")
-    with pytest.raises(Lost, match="    | so far") as caught:
-        boot(place, "echo so far; sleep 60", timeout=1)
-    assert caught.value.output == "so far\n"
 
 
 def test_a_guest_that_panics(place, monkeypatch):
@@ -98,7 +97,7 @@ def test_a_guest_that_panics(place, monkeypatch):
     # The first oops counts, and no other end is tried again.
     ("BUG: unable to handle\\nOops: int3: 1", {}, 1),
     ("Kernel panic", {}, 1),
-    ("Oops: int3: 0000", {"timeout": 1}, 1),
+    ("Oops: int3: 0000", {"timeout": 0.5}, 1),
     ("Oops: int3: 0000", {"cpus": 1}, 1),
     ("Oops: int3: 0000", {"kvm": True}, 1)])
 def test_a_stray_breakpoint_of_the_emulation(place, said, options, times):
@@ -129,7 +128,7 @@ def test_what_is_wrong_or_missing_is_named(place, monkeypatch):
 def test_kvm_is_taken_when_a_guest_boots(place, monkeypatch, accel, there,
                                          how, works):
     monkeypatch.setattr(guest.os, "access", lambda *_: there)
-    monkeypatch.setattr(guest, "PROBE_SECONDS", 1 if how else 20)
+    monkeypatch.setattr(guest, "PROBE_SECONDS", 0.5 if how else 20)
     monkeypatch.setenv("ACCEL", accel)
     monkeypatch.setenv("KVM", how)
     # Once; an answer of before a reboot does not count.
@@ -149,14 +148,10 @@ def test_kvm_is_taken_when_a_guest_boots(place, monkeypatch, accel, there,
     ("[    1.0] BUG: KASAN: use-after-free", True),
     ("UBSAN: shift-out-of-bounds in x.c", True),
     ("virtme-ng-init: WARNING: no network", False),
-    ("a invoked oom-killer: gfp\nCPU: 1\nCall Trace:\n <TASK>", False),
-    ("all is well", False)])
+    ("a invoked oom-killer: gfp\nCPU: 1\nCall Trace:\n <TASK>", False)])
 def test_splats(tmp_path, row, bad):
     write(tmp_path, {"console": f"Linux\n{row}\nmore\n"})
-    if bad:
-        with pytest.raises(Fail, match="the console has: "):
-            check_splat(tmp_path / "console")
-    else:
+    with pytest.raises(Fail, match="console has: ") if bad else nullcontext():
         check_splat(tmp_path / "console")
 
 
@@ -205,12 +200,12 @@ BOOT = ("Linux\n@@ begin /a\r\n1..1\nok 1 one\n\n@@ end /a 0 2\r\n"
 
 
 def boot_tiny(place, said, seconds=60, **options):
-    """boot_tiny() with a QEMU that says this."""
+    """boot_tiny() with a QEMU that says this; it hangs when seconds < 1."""
     write(place, {"said": said, "a": "", "image": ""})
     for name in ("i386", "x86_64"):
         stub(place / f"bin/qemu-system-{name}",
              f"echo {name} \"$*\" >>{place}/qemu; cat {place}/said\n"
-             + ("sleep 60\n" if seconds == 1 else ""))
+             + ("sleep 60\n" if seconds < 1 else ""))
     return tiny.boot_tiny(place / "image", [(place / "a", [])],
                           files=["/proc/x"], timeout=seconds, **options)
 
@@ -229,7 +224,7 @@ def test_what_programs_and_files_said_comes_back(place):
 
 @pytest.mark.parametrize("said, seconds, why", [
     (BOOT.replace("@@ done 2", ""), 60, "ended too early"),
-    (BOOT.replace("@@ done 2", ""), 1, "did not end in time"),
+    (BOOT.replace("@@ done 2", ""), 0.5, "did not end in time"),
     (BOOT.replace("begin /a", "begin /b"), 60, "not all programs ran")])
 def test_a_tiny_guest_that_does_not_come_to_the_end(place, said, seconds,
                                                     why):
@@ -279,12 +274,10 @@ def test_a_domain_of_xen(place, monkeypatch):
             boot_xen(place, said)
 
 
-def test_the_words_for_qemu_xen_and_the_kernel():
-    command = shlex.join(xen.qemu_command(Path("/a b/xen"), 4, 1024,
-                                          " mce=1,2 x"))
-    for words in ("-kernel '/a b/xen'", "dom0_max_vcpus=4", "dom0_mem=768M",
-                  "-no-reboot", " mce=1,,2 x,initramfs'", "-smp 4 -m 1024M"):
-        assert words in command
+def test_commas_are_doubled_for_qemu():
+    command = xen.qemu_command(Path("/xen"), 4, 1024, " mce=1,2 x")
+    assert command[-1].endswith(" mce=1,,2 x,initramfs")
+    assert "dom0_max_vcpus=4" in " ".join(command)
 
 
 IMAGE = b"\0" * 64 + xen.MULTIBOOT + b"x" * 9000
@@ -294,9 +287,8 @@ IMAGE = b"\0" * 64 + xen.MULTIBOOT + b"x" * 9000
     (gzip.compress(IMAGE), ""), (b"no", "is damaged"),
     (gzip.compress(b"\0" * 9000 + IMAGE), "multiboot"),
     (None, "holds 0 hypervisors")], ids=["whole", "damaged", "other", "none"])
-def test_the_hypervisor_of_a_package(place, monkeypatch, content, why):
-    monkeypatch.setattr(xen, "HYPERVISOR", place / "xen/xen")
-    monkeypatch.setattr(xen, "DOWNLOAD", place)
+def test_the_hypervisor_of_a_package(place, replace, content, why):
+    replace(xen, HYPERVISOR=place / "xen/xen", DOWNLOAD=place)
     write(place / "root", {
         "DEBIAN/control": "Package: xen-hypervisor-4.17-amd64\nVersion: 1\n"
         "Architecture: amd64\nMaintainer: A Tester\nDescription: test\n",
@@ -312,15 +304,14 @@ def test_the_hypervisor_of_a_package(place, monkeypatch, content, why):
     assert not xen.HYPERVISOR.exists()
 
 
-def test_a_hypervisor_that_is_not_to_be_had(place, monkeypatch):
-    monkeypatch.setattr(xen, "DOWNLOAD", place)
+def test_a_hypervisor_that_is_not_to_be_had(place, replace):
     asked = []
 
     def download(package, suite):
         asked.append(suite)
         raise Fail(f"no {package}")
 
-    monkeypatch.setattr(xen, "download", download)
+    replace(xen, DOWNLOAD=place, download=download)
     with pytest.raises(Fail, match="(?s)as a .deb into.*no xen-hyper.*-4.20"):
         xen.download_xen()
     assert asked == list(xen.PACKAGES)

@@ -60,11 +60,8 @@ def test_all_that_a_patch_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text, words", [
-    (patch("bug", "Caught-by: one"), "header that is wrong: Caught-by: one"),
     (patch("bug", "Caught-by: other: one"), "wrong: Caught-by: other"),
-    (patch("bug", "Caught-by: oops"), "wrong: Caught-by: oops"),
     (patch("bug", CAUGHT, "Kernal: faults"), "wrong: Kernal"),
-    (patch("bug", CAUGHT, "Kernel: fast"), "wrong: Kernel: fast"),
     (patch("bug", CAUGHT, "Cpus: two"), "wrong: Cpus: two"),
     (patch("bug", CAUGHT, "Cpus: 1", "Cpus: 2"), "two headers"),
     (patch("bug", "Cpus: 1"), "has no Caught-by"),
@@ -83,11 +80,10 @@ def test_what_is_wrong_with_a_patch(tmp_path: Path, text: str,
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize("name", ["1-window-bug", "01_window", "01-window",
-                                  "01-win.dow-bug"])
-def test_a_name_that_is_none(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Fail, match="NN-PROGRAM-BUG"):
-        read(tmp_path, patch("bug", CAUGHT), name)
+def test_a_name_that_is_none(tmp_path: Path) -> None:
+    for name in ("1-window-bug", "01-window", "01-win.dow-bug"):
+        with pytest.raises(Fail, match="NN-PROGRAM-BUG"):
+            read(tmp_path, patch("bug", CAUGHT), name)
 
 
 def test_guests_of_other_kinds(tmp_path: Path, monkeypatch) -> None:
@@ -101,12 +97,8 @@ def test_guests_of_other_kinds(tmp_path: Path, monkeypatch) -> None:
     assert [(one.options()["cpus"], one.options()["icount"])
             for one in (race, suite, sched, more)] == [
         (1, "skip-idle"), (2, ""), (1, "wait-idle"), (4, "")]
-    assert sched.options()["append"] == ("tsc=reliable",)
     assert [one.target() for one in (race, suite, sched)] == [
         "x86/ioperm_drop_race_64", "", "sched/yielder"]
-    assert "--case $c --seed $s" in race.command("/x")
-    assert suite.command("") == "dmesg"
-    assert "kunit.autorun=1" in suite.options()["append"]
 
 
 def test_what_the_repository_has() -> None:
@@ -128,8 +120,7 @@ CONTROL = {"one": "pass", "two": "pass", "three": "skip", "panic": "pass",
 
 @pytest.mark.parametrize("wanted, run, verdict, how", [
     ("one", {"one": "fail"}, "killed", "one"),
-    ("o*", {"one": "fail"}, "killed", "one"),
-    ("one,two", {"one": "fail", "two": "fail"}, "killed", "one; two"),
+    ("o*,two", {"one": "fail", "two": "fail"}, "killed", "one; two"),
     ("one,two", {"one": "fail"}, "survived", "not by two, but: one"),
     ("one", {}, "survived", "not by one, nor by anything else"),
     ("one", {"two": "fail"}, "survived", "not by one, but: two"),
@@ -137,7 +128,6 @@ CONTROL = {"one": "pass", "two": "pass", "three": "skip", "panic": "pass",
     ("two", {"three": "fail"}, "survived", "not by two, nor by anything else"),
     ("panic", {"panic": "fail"}, "killed", "panic"),
     ("hang", {"panic": "fail"}, "survived", "not by hang, but: panic"),
-    ("one", {"splat": "fail"}, "survived", "not by one, but: splat"),
     ("one", Fail("does not build: no\nmore"), "error",
      "does not build: no")])
 def test_verdicts(tmp_path: Path, wanted: str, run: mutants.Run,
@@ -154,14 +144,13 @@ def test_verdicts(tmp_path: Path, wanted: str, run: mutants.Run,
         "killed" if wanted == "panic" else "survived")
 
 
-@pytest.mark.parametrize("control", [
-    CONTROL | {"two": "fail"}, CONTROL | {"one": "skip"}, {},
-    CONTROL | {"hang": "fail"}, CONTROL | {"splat": "fail"}])
-def test_without_a_good_control_nothing_can_be_said(tmp_path: Path,
-                                                    control: dict) -> None:
+def test_without_a_good_control_nothing_can_be_said(tmp_path: Path) -> None:
     job = read(tmp_path, patch("bug", CAUGHT, "Caught-by: splat"))
     run = CONTROL | {"one": "fail", "splat": "fail"}
-    assert mutants.judge(job, run, control)[0] == "error"
+    assert mutants.judge(job, run, CONTROL)[0] == "killed"
+    for bad in ({"two": "fail"}, {"one": "skip"}, {"splat": "fail"}):
+        assert mutants.judge(job, run, CONTROL | bad)[0] == "error"
+    assert mutants.judge(job, run, {})[0] == "error"
 
 
 # --- the whole -------------------------------------------------------------
@@ -175,7 +164,7 @@ class Fake:
         subprocess.run(["git", "init", "-q"], cwd=self.tree, check=True)
         self.done: list[str] = []
         self.ahead: threading.Event | None = None
-        self.fails = self.stops = "nothing"
+        self.stops = "nothing"
 
     def source(self, commit: str) -> Path:
         """Undo what was changed in the tree."""
@@ -217,31 +206,27 @@ class Fake:
         if "panics" in text or "flaky" in text and first:
             up = "" if "flaky" in text else mutants.UP
             raise Lost("it died", False, up, console)
-        names = ["one", "two", "three", "base"]
-        rows = [f"{'not ' * (f'bug {one}' in text or one in self.fails)}ok "
-                f"{number} {one}" for number, one in enumerate(names, 1)]
-        if text == "the base":
-            rows[3] = "not ok 4 base"
+        # The base has a bug of its own.
+        text = text.replace("the base", "bug base")
+        rows = [f"{'not ' * (f'bug {one}' in text)}ok {number} {one}"
+                for number, one in enumerate(
+                    ("one", "two", "three", "base"), 1)]
         return Result(0, "\n".join([mutants.UP, "1..4", *rows]), console)
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch) -> Fake:
+def fake(tmp_path: Path, replace) -> Fake:
     found = Fake(tmp_path)
-    for name in ("source", "make", "boot"):
-        monkeypatch.setattr(mutants, name, getattr(found, name))
-    for name, value in {
-            "MUTANTS": tmp_path / "mutants", "IMAGES": tmp_path / "images",
-            "REPORT": tmp_path / "mutants.json", "LOGS": tmp_path,
-            "LISTED": tmp_path / "mutants.md", "begin": lambda: "tip",
-            "kernel_key": lambda *words: "-".join(words),
-            "tests_key": lambda folder: folder,
-            "build_program": lambda target: Path("/program"),
-            "choose_kvm": lambda image: False,
-            "build_kernel": lambda name: found.kernel(
-                tmp_path / "base")}.items():
-        monkeypatch.setattr(mutants, name, value)
-    monkeypatch.setattr(build, "OBJECTS", tmp_path / "obj")
+    replace(mutants, source=found.source, make=found.make, boot=found.boot,
+            MUTANTS=tmp_path / "mutants", IMAGES=tmp_path / "images",
+            REPORT=tmp_path / "mutants.json", LOGS=tmp_path,
+            LISTED=tmp_path / "mutants.md", begin=lambda: "tip",
+            kernel_key=lambda *words: "-".join(words),
+            tests_key=lambda folder: folder,
+            build_program=lambda target: Path("/program"),
+            choose_kvm=lambda image: False,
+            build_kernel=lambda name: found.kernel(tmp_path / "base"))
+    replace(build, OBJECTS=tmp_path / "obj")
     (tmp_path / "mutants").mkdir()
     plant(found, {"01-window-one": patch("bug one", CAUGHT)})
     return found
@@ -271,7 +256,6 @@ def test_each_mutant_is_caught_by_its_test(fake: Fake, capsys) -> None:
     plant(fake, TWO)
     status, out = run(capsys)
     assert status == 0, out
-    assert "killed: 01-window-one: one\n" in out
     assert "of 4 test cases, 1 caught none of these" in out
     assert "2 killed, 0 survived, 0 could not be tested" in out
     report = json.loads(mutants.REPORT.read_text())
@@ -279,9 +263,8 @@ def test_each_mutant_is_caught_by_its_test(fake: Fake, capsys) -> None:
     assert report["kills"] == {
         "window: base": ["base-1-window"], "window: one": ["01-window-one"],
         "window: two": ["02-window-two"]}
-    assert "| window: two | 02 |\n" in mutants.LISTED.read_text()
-    assert "| window: base | base |\n" in mutants.LISTED.read_text()
-    assert "| window: three | none |\n" in mutants.LISTED.read_text()
+    for row in ("two | 02", "base | base", "three | none"):
+        assert f"| window: {row} |\n" in mutants.LISTED.read_text()
 
 
 def test_a_kernel_is_built_while_a_guest_runs(fake: Fake, capsys) -> None:
@@ -292,13 +275,11 @@ def test_a_kernel_is_built_while_a_guest_runs(fake: Fake, capsys) -> None:
 
 
 def test_only_what_changed_is_done_again(fake: Fake, capsys) -> None:
-    first = run(capsys)
+    run(capsys)
     assert len([one for one in fake.done if "boot" in one]) == 3
     fake.done.clear()
-    again = run(capsys)
-    assert (again[0], fake.done) == (0, [])
-    assert first[1].split("took")[0].endswith(
-        again[1].split("took")[0].split("killed: ")[1])
+    assert run(capsys)[0] == 0
+    assert fake.done == []
     # The header decides what counts, not what is built and run.
     plant(fake, {"01-window-one": patch("bug one", "Caught-by: window: two")})
     status, out = run(capsys)
@@ -311,6 +292,10 @@ def test_only_what_changed_is_done_again(fake: Fake, capsys) -> None:
                          "boot mutant-01-window-one"]
     assert len(list(mutants.IMAGES.iterdir())) == 2
     assert len(json.loads(mutants.REPORT.read_text())["runs"]) == 3
+    # And so is another guest.
+    assert len({mutants.Job("name", mutants.Setup("window", *words)).key()
+                for words in ((), ("faults",), ("mutants", 4),
+                              ("mutants", 0, "a=1"))}) == 4
 
 
 def test_what_does_not_apply_or_build_is_told(fake: Fake, capsys,
@@ -350,30 +335,14 @@ def test_guests_that_die_warn_or_do_not_come_up(fake: Fake, capsys) -> None:
 
 def test_the_kunit_suite_is_a_test_too(tmp_path: Path, fake: Fake,
                                        monkeypatch) -> None:
-    output = (f"{mutants.UP}\n[    0.5] 1..1\n[    0.5]     1..1\n[    0.5]"
-              "     not ok 1 one_test\n[    0.5] not ok 1 x86_io_bitmap\n")
+    output = (f"{mutants.UP}\n1..1\n    1..1\n    not ok 1 one_test\n"
+              "not ok 1 x86_io_bitmap\n")
     (tmp_path / "console").touch()
     monkeypatch.setattr(mutants, "boot", lambda *_, **__: Result(
         0, output, tmp_path / "console"))
     job = mutants.Job("name", mutants.Setup("x86_io_bitmap"))
-    assert mutants.test(job, (tmp_path, "")) == {
-        "panic": "pass", "hang": "pass", "splat": "pass", "one_test": "fail"}
-
-
-def test_a_run_is_known_by_its_guest(fake: Fake) -> None:
-    jobs = [mutants.Job("name", mutants.Setup("window", *words))
-            for words in ((), ("faults",), ("mutants", 4),
-                          ("mutants", 0, "a=1"))]
-    assert len({job.key() for job in jobs}) == 4
-
-
-def test_a_test_that_fails_without_a_bug_proves_nothing(fake: Fake,
-                                                        capsys) -> None:
-    fake.fails = "three"
-    status, out = run(capsys)
-    assert status == 1
-    assert "error: 01-window-one: without the bug, three fails" in out
-    assert "0 killed, 0 survived, 1 could not be tested" in out
+    assert mutants.test(job, (tmp_path, "")) == dict.fromkeys(
+        mutants.EVENTS, "pass") | {"one_test": "fail"}
 
 
 def test_an_interrupted_run_goes_on(fake: Fake, capsys) -> None:
