@@ -63,13 +63,26 @@ def make(tree: Path, replace: Callable) -> Make:
     return make
 
 
-def test_folders_are_those_of_the_configuration(tree: Path,
-                                                make: Make) -> None:
+def test_folders_are_those_of_the_configuration(
+        tree: Path, make: Make, replace: Callable) -> None:
+    more = ["arch/x86/coco/sev/vc-handle.c", "arch/x86/kernel/a_test.c"]
+    write(tree, dict.fromkeys(more, "\n"))
+    replace(gates, touched=lambda: [IOPORT, FAIR, *more, "mm/gone.c"])
     built = gates.compile_folders("wide", tree)
     assert (built.sources, built.warnings) == ({IOPORT, FAIR}, Counter())
-    assert {"-k", "W=1", "arch/x86/kernel/", "arch/x86/xen/"} <= \
+    assert {"-k", "W=1", IOPORT[:-2] + ".o", "arch/x86/xen/"} <= \
         set(make.asked)
-    assert "arch/x86/coco/" not in make.asked
+    # What the configuration does not have, or another file includes.
+    assert not re.search("coco|_test|gone", " ".join(make.asked))
+    make.config += "CONFIG_AMD_MEM_ENCRYPT=y\n"
+    gates.compile_folders("wide", tree)
+    assert "arch/x86/coco/sev/vc-handle.o" in make.asked
+
+
+def test_make_is_told_which_tests_to_run() -> None:
+    assert gates.only(["iopl_32", "iopl_64", "ioperm_64"]) == [
+        "TARGETS_C_32BIT_ALL=iopl", "TARGETS_C_64BIT_ALL=iopl ioperm"]
+    assert gates.only([]) == []
 
 
 def test_what_was_compiled_is_compiled_again(tree: Path, make: Make,

@@ -46,13 +46,12 @@ from tools.series.checkpatch import checkpatch, checkpatch_tree
 
 MATRIX = ("wide", "x86-64", "noioperm", "xenpv", "sev", "rt", "lazy", "hz100",
           "x86-debug", "i386", "i386-up", "allmod")
-# What is compiled: the folders of the files that the series touches, and of
-# some that include a header that it touches. A folder that hangs on an option
-# is there only with it.
-FOLDERS = {"arch/x86/kernel/": "", "arch/x86/entry/": "",
-           "arch/x86/coco/": "CONFIG_AMD_MEM_ENCRYPT",
-           "arch/x86/xen/": "CONFIG_XEN_PV",
+# What is compiled: the files that the series touches, and folders whose files
+# include a header that it touches. What hangs on an option is there only with
+# it.
+FOLDERS = {"arch/x86/entry/": "", "arch/x86/xen/": "CONFIG_XEN_PV",
            "kernel/entry/": "", "kernel/sched/": "", "kernel/fork.o": ""}
+OPTIONS = {"arch/x86/coco/": "CONFIG_AMD_MEM_ENCRYPT"}
 # Where faults are planted, and what they are.
 VICTIM = "arch/x86/kernel/ioport.c"
 PAGE = "Documentation/arch/x86/ioperm.rst"
@@ -116,13 +115,31 @@ class Built:
     log: Path
 
 
+def has(config: str, option: str) -> bool:
+    """Tell whether an option is on in a .config; none always is."""
+    return not option or f"\n{option}=y\n" in config
+
+
+def touched_objects(tree: Path, config: str) -> tuple[str, ...]:
+    """Return the objects of the touched files that a configuration has.
+
+    A test that another file includes is a part of that one.
+    """
+    return tuple(
+        f"{path[:-2]}.o" for path in touched() if is_kernel(path)
+        and path.endswith(".c") and not path.endswith("_test.c")
+        and (tree / path).exists() and all(
+            has(config, option) for folder, option in OPTIONS.items()
+            if path.startswith(folder)))
+
+
 def compile_folders(name: str, tree: Path, compiler: str = "gcc",
                     fresh: bool = True,
                     targets: tuple[str, ...] = ()) -> Built:
-    """Compile FOLDERS, or targets, of a kernel's configuration at W=1.
+    """Compile the touched files and FOLDERS, or targets, of a kernel at W=1.
 
-    compiler: or "sparse", which is gcc with C=2; its warnings are those in
-    touched files.  fresh: also what was compiled before, which would not
+    compiler: or "sparse", which is gcc with C=2 and for the touched files
+    only.  fresh: also what was compiled before, which would not
     warn again.
     """
     step, more, files = "CC", (), None
@@ -132,9 +149,9 @@ def compile_folders(name: str, tree: Path, compiler: str = "gcc",
     compiler_tools(compiler)
     need_space(BUILD, 3, f"the objects of {name}")
     config = configure(name, tree, compiler)
-    targets = targets or tuple(
-        folder for folder, option in FOLDERS.items()
-        if not option or f"\n{option}=y\n" in config)
+    targets = targets or touched_objects(tree, config) + tuple(
+        folder for folder, option in FOLDERS.items() if step == "CC"
+        and has(config, option))
     # sparse looks at each file every time.
     for target in targets if fresh and step == "CC" else ():
         place = objects(name, compiler) / target
