@@ -5,6 +5,7 @@ No kernel is built and none boots here: make, spatch and the guests are
 replaced by what they would say.
 """
 
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
