@@ -9,7 +9,7 @@
 #   ONLY=         check, gates: these groups; mutants, study: these names;
 #                 soak: these rows
 #   JOB= TIMES= SECONDS= CPUS=   with 'soak': which job, how long
-#   PUBLISH=1     bench, report: copy the result to results/ and README.md
+#   PUBLISH=1     bench, report, soak: copy the result to results/ and README.md
 #   BASE=path ONTO=commit        with 'rebase': the tree to try the series on
 #   NAME= EMAIL= SET= BRANCH= GATES=   with 'submit': who sends which part
 #   FILES= ROOTFS=               with 'lab': where boards find what they load
@@ -51,7 +51,7 @@ soak: ## run the tests long: JOB=repeat, load, race, stress, yield-stress, ...
 	@tools/deps --with throughput
 	@$(RUN)soak $(JOB) $(if $(TIMES),--times $(TIMES)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(CPUS),--cpus $(CPUS)) \
-		$(call each,--only,$(ONLY))
+		$(call each,--only,$(ONLY)) $(if $(PUBLISH),--publish)
 
 study: ## the measurements of the literature on nine kernels: hours
 	@tools/deps --with study
