@@ -2,7 +2,6 @@
 """Counting tests, and counting what selftests in a guest came to."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -184,11 +183,12 @@ def test_installed_tests(booted, tmp_path, replace):
     texts, asked, _ = booted
 
     def make(command, log, **_):
-        write(Path(command[-2].removeprefix("INSTALL_PATH=")), {"x86/a_32": ""})
+        write(tmp_path / "INSTALLED/series", {"x86/a_32": ""})
 
     names = ["x86/a_32"]
     replace(selftests, run_logged=make, selftest_names=lambda *_: names)
     place = selftests.install("series", tmp_path)
+    assert place == tmp_path / "INSTALLED/series"
     names.append("x86/a_64")
     with pytest.raises(Fail, match="not installed: x86/a_64"):
         selftests.install("series", tmp_path)
