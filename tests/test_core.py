@@ -154,16 +154,21 @@ def test_a_status_is_passed_on_and_a_bug_keeps_its_traceback(
 
 
 PARALLEL = "in_parallel({n: lambda n=n: work(n) for n in 'abc'}, 2)"
+# The signal comes while the second piece is submitted, and both run.
+SUBMITTED = (
+    "real = ThreadPoolExecutor.submit; ThreadPoolExecutor.submit = "
+    "lambda *a: (real(*a), a[2] == 'b' and time.sleep(9))[0]; " + PARALLEL)
 
 
 @pytest.mark.parametrize("sig, end, children", (
     (signal.SIGINT, "work('a')", "a"), (signal.SIGHUP, "work('a')", "a"),
-    (signal.SIGINT, PARALLEL, "ab"), (signal.SIGTERM, PARALLEL, "ab")))
+    (signal.SIGINT, PARALLEL, "ab"), (signal.SIGTERM, PARALLEL, "ab"),
+    (signal.SIGINT, SUBMITTED, "ab")))
 def test_a_signal_to_the_job_alone_ends_what_it_started(
         box: Box, sig: signal.Signals, end: str, children: str) -> None:
     # The second waits for the first, so both run when the signal comes.
     script = ("[ $0 != b ] || until [ -s a ]; do sleep 0.02; done; "
-              "sleep 60 & echo $! >$0; wait")
+              "sleep 600 & echo $! >$0; wait")
     box.interrupted(main(
         f"work = lambda name: run_logged(['sh', '-c', '{script}', name], "
         f"LOGS / name, cwd='{box.temp}')", end), sig=sig, after=children[-1])

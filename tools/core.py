@@ -195,15 +195,17 @@ def in_parallel(work: dict[str, Callable[[], T]],
     begun: dict[str, float] = {}
 
     def do(name: str, function: Callable[[], T]) -> T | Fail:
-        if _stopping.is_set():
-            raise KeyboardInterrupt
-        begun[name] = time.monotonic()
-        print(f"==> {name}", flush=True)
+        begun[name] = start = time.monotonic()
         try:
+            if _stopping.is_set():
+                raise KeyboardInterrupt
+            print(f"==> {name}", flush=True)
             found, end = function(), ""
         except Fail as failure:
             found, end = failure, f": FAILED: {failure}"
-        took = duration(time.monotonic() - begun.pop(name))
+        finally:
+            del begun[name]
+        took = duration(time.monotonic() - start)
         print(f"    {name}: {took}{end}", flush=True)
         return found
 
@@ -211,26 +213,33 @@ def in_parallel(work: dict[str, Callable[[], T]],
         # In this thread, where a command shows its progress.
         return {name: do(name, function) for name, function in work.items()}
     done: dict[str, Future] = {}
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            done |= {name: pool.submit(do, name, function)
-                     for name, function in work.items()}
-            left = set(done.values())
-            while left:
-                ended, left = wait(left, 60, FIRST_COMPLETED)
-                for future in ended:
-                    future.result()
-                if not ended:
-                    say("    " + ", ".join(
-                        f"{name} {duration(time.monotonic() - start)}"
-                        for name, start in list(begun.items())))
-        except BaseException:
-            _stopping.set()
-            while wait(done.values(), 1).not_done:
-                for process in list(_running):
-                    end_group(process)
-            _stopping.clear()
-            raise
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            try:
+                for name, function in work.items():
+                    done[name] = pool.submit(do, name, function)
+                left = set(done.values())
+                while left:
+                    ended, left = wait(left, 60, FIRST_COMPLETED)
+                    for future in ended:
+                        future.result()
+                    if not ended:
+                        say("    " + ", ".join(
+                            f"{name} {duration(time.monotonic() - start)}"
+                            for name, start in list(begun.items())))
+            except BaseException:
+                # One that was just submitted may not be in done.
+                _stopping.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                while begun:
+                    for process in list(_running):
+                        end_group(process)
+                    time.sleep(0.1)
+                raise
+    except BaseException:
+        # By now all threads have ended.
+        _stopping.clear()
+        raise
     return {name: future.result() for name, future in done.items()}
 
 
