@@ -103,6 +103,19 @@ def chosen(kind: str) -> list[str]:
     return names
 
 
+def check_letter(letter: Path) -> None:
+    """Raise Fail when a cover letter has a gap, or a line that b4 changes.
+
+    b4 drops a comment, and moves to the end what it takes for a trailer.
+    """
+    body = letter.read_text().partition("\n")[2]  # below the subject
+    wrong = re.search(r"^(@\w+@$|#|[\w-]+: ).*", body, re.M)
+    if wrong:
+        raise Fail(f"{shown_path(letter)} has the line '{wrong[0]}': fill it "
+                   "in, and let none begin with '#' or with a word and a "
+                   "colon, which b4 would move")
+
+
 def authored(text: str, person: Person) -> str:
     """Return a patch with another author, who signs it off.
 
@@ -189,7 +202,6 @@ def check_mail(mail: EmailMessage, person: Person, is_patch: bool) -> None:
     sender = mail["From"].addresses[0]
     people = f"{mail['To']}, {mail['Cc']}"
     text = mail.get_content().partition("\n---\n")[0]
-    gaps = re.findall(r"^@\w+@$", text, re.M)
     tags = re.findall(r"^((?:Signed-off|Co-developed|Reviewed|Acked|Tested)"
                       r"-by: .*)$", text, re.M)
     for wrong, why in (
@@ -198,7 +210,6 @@ def check_mail(mail: EmailMessage, person: Person, is_patch: bool) -> None:
             (LKML not in people, f"does not go to {LKML}"),
             (STABLE in people, f"goes to {STABLE}, which has a Cc: tag for "
              "the patch and no mail"),
-            (gaps, f"has a place that was not filled in: {gaps}"),
             (is_patch and tags != ["Signed-off-by: %s <%s>" % person],
              f"has the tags {tags}: one Signed-off-by is wanted, the others "
              "are for people to give")):
@@ -239,6 +250,7 @@ def prepare(options: argparse.Namespace, person: Person) -> None:
     cover, place = LETTERS / letter, PLACE / options.set
     top, base = check_clone(options.ksrc, options.onto, branch)
     names = chosen(options.set)
+    check_letter(cover)
     gates = passed_gates(options.gates)
     with scratch("submit") as temp:
         tree, mails = temp / "tree", temp / "mails"
