@@ -7,7 +7,6 @@ b4 is the real one.
 
 import email
 import email.policy
-import re
 import shutil
 from email.message import EmailMessage
 
