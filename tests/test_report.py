@@ -46,7 +46,8 @@ def verdict(base: list[float], series: list[float], more: bool = False,
     # Nothing to divide by: half of the runs are as good as the others.
     ([0], [0], SAME), ([0] * 4, [5] * 4, WORSE),
     ([0, 0, 0, 3], [2, 2, 2, 2], SAME), ([2, 2, 2, 2], [0, 0, 0, 3], SAME),
-    ([0, 0, 0, 1], [2, 2, 2, 2], WORSE)))
+    ([0, 0, 0, 1], [2, 2, 2, 2], WORSE),
+    ([2, 2, 2, 2], [0, 0, 0, 1], BETTER)))
 def test_what_is_worse(base: list[float], series: list[float],
                        expected: str) -> None:
     assert verdict(base, series) == expected
