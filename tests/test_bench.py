@@ -38,7 +38,7 @@ def make_report(p50: dict[str, tuple] = P50) -> dict[str, Any]:
                  "status": "ok" if both[place] else "skip"}
                 for name, both in p50.items()]},
             "ioperm_memory": {"tasks": 1000, "cases": [
-                {"name": "port-0x80", "object": None,
+                {"name": "port-0x80", "object": None, "status": "ok",
                  "unreclaimable": (16384000, 131072)[place]}]}}
         yields[side] = {"tick_ns": 1000000, "storm_seconds": 2, "cases": [
             case for features in (("as-is",), ("old", "new"))[place]
@@ -86,35 +86,30 @@ def test_a_table_in_markdown_and_for_a_terminal():
         "\n" + ("word " * 16).strip() + "\n" + ("word " * 14).strip())
 
 
-def test_switches_sweep_and_calls():
-    rows = measure_ports.tables(make_report())
+def test_switches_sweep_calls_and_memory():
+    rows = list(measure_ports.tables(make_report()))
     assert rows[0] == "Unit: instructions; p50 of 2000 calls."
     assert "| pair-0x80-65535 | 4000 | 1500 | 0.38 | 4.00 | 1.50 |" in rows
     assert "| ioperm-first | 500 | 250 | 0.50 |" in rows
     sweep, = (row for row in rows if "dearest" in row)
     assert "at 2 port numbers" in sweep and "1100 = 4.00, series " in sweep
     assert not [row for row in rows if row.startswith("| sweep")]
+    assert rows[-1] == "| port-0x80 | 16000 kB | 128 kB | 0.008 | - | - |"
 
 
 def test_a_skipped_case_says_so_and_has_no_ratio():
-    rows = measure_ports.tables(make_report(P50 | {
+    report = make_report(P50 | {
         "pair-all": (4000, None), "sweep-65535": (None, 1200),
-        "sweep-511": (1200, 1100), "sweep-512": (1300, None)}))
+        "sweep-511": (1200, 1100), "sweep-512": (1300, None)})
+    case, = report["sides"]["base"]["ioperm_memory"]["cases"]
+    case["status"] = "skip"
+    rows = list(measure_ports.tables(report))
     assert "| pair-all | 4000 | skipped | - | 4.00 | - |" in rows
     sweep, = (row for row in rows if "dearest" in row)
     assert "base 1200/1100 = 1.09, series 1100/1100" in sweep
+    assert rows[-1] == "| port-0x80 | skipped | 128 kB | - | - | - |"
     rows = measure_ports.tables(make_report(P50 | {"none": (None, 1000)}))
     assert "| pair-all | 4000 | 1050 | 0.26 | - | 1.05 |" in rows
-
-
-def test_memory_is_compared():
-    report = make_report()
-    assert measure_ports.tables(report)[-1] == \
-        "| port-0x80 | 16000 kB | 128 kB | 0.008 | - | - |"
-    case, = report["sides"]["base"]["ioperm_memory"]["cases"]
-    case["unreclaimable"] = None
-    assert measure_ports.tables(report)[-1] == \
-        "| port-0x80 | skipped | 128 kB | - | - | - |"
 
 
 def test_yields_have_the_series_with_its_features_off_and_on():
@@ -133,12 +128,12 @@ def test_yields_have_the_series_with_its_features_off_and_on():
         measure_yield.tables(result)
 
 
-@pytest.mark.parametrize("case, text", [
-    ({"p50": 9.99e6, "p40": 1e3, "p60": 20.01e6}, "0.00 or 20"),
-    ({"p50": 9.99e6, "p40": 9.98e6, "p60": 9.99e6}, "9.99"),
-    ({"p50": 1.5e6}, "1.50"), ({}, "-")])
-def test_a_median_between_two_kinds_of_calls(case, text):
-    assert measure_yield.median(case.get) == text
+@pytest.mark.parametrize("figures, text", [
+    ((9.99e6, 1e3, 20.01e6), "0.00 or 20"),
+    ((9.99e6, 9.98e6, 9.99e6), "9.99"),
+    ((1.5e6, None, None), "1.50"), ((None, None, None), "-")])
+def test_a_median_between_two_kinds_of_calls(figures, text):
+    assert measure_yield.median(*figures) == text
 
 
 def test_the_fair_limit():
@@ -171,7 +166,7 @@ def test_what_the_program_wrote_comes_back_or_there_is_an_error(
     if "cases" in text:
         assert measure(tmp_path, "series", ("none",)) == {"cases": []}
     else:
-        with pytest.raises(Fail, match=f"status {status} .*\n    | said"):
+        with pytest.raises(Fail, match=rf"status {status} .*\n    \| said"):
             measure(tmp_path, "series", ("none",))
     # Else the figures do not repeat.
     assert clock in calls[0] and "'cpus': 1" in calls[0]
@@ -247,7 +242,7 @@ def trees(tmp_path):
 def place(tmp_path, monkeypatch):
     """Keep what is built and logged out of build/."""
     monkeypatch.setattr("tools.core.BUILD", tmp_path / "build")
-    for module in (measure_copy, measure_ports):
+    for module in (measure_copy, measure_ports, measure_yield):
         monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
 
 
@@ -304,30 +299,7 @@ def test_the_small_table_has_eight_rows_and_what_is_worse():
         assert rows[place].endswith(f" | {end}"), rows[place]
 
 
-def test_a_result_is_shown_drawn_and_published(box: Box):
-    report = make_report()
-    results = box.build / "results"
-    write(results, {"bench.json": json.dumps(report)})
-    box.done("tools.bench", "--show", results / "bench.json",
-             say="  4000    1500           0.38 ")
-    pytest.importorskip("matplotlib")
-    bench.draw(report, results)
-    write(box.repo, {"README.md": f"a\n{bench.BEGIN}\nold\n{bench.END}\nz\n"})
-    for _ in range(2):
-        box.done("tools.bench", "--publish", say="have the figures of 2026")
-        text = (box.repo / "README.md").read_text()
-        assert text.startswith(f"a\n{bench.BEGIN}\n\nMeasured on 2026-11-24")
-        assert text.endswith(f"\n{bench.END}\nz\n") and "old" not in text
-        assert text.count("| first ioperm()") == 1
-    published = {path.name for path in (box.repo / "results").iterdir()}
-    assert published == {"bench.json", "bench.md", *bench.PLOTS}
-    whole = (box.repo / "results/bench.md").read_text()
-    for words in ("| pair-0x80-65535 | 4000", "| 2 processes |", "(yield.svg)",
-                  "| pair-all-but-one: all but port 0"):
-        assert words in whole
-
-
-def test_what_is_measured_is_a_whole_result(monkeypatch, tmp_path):
+def test_what_is_measured_is_a_whole_result_and_drawn(monkeypatch, tmp_path):
     report, calls = make_report(), []
 
     def measured(what: str) -> Any:
@@ -347,32 +319,50 @@ def test_what_is_measured_is_a_whole_result(monkeypatch, tmp_path):
             (measure_copy, "measure_copy", lambda trees: report["copycost"]
              | {"trees": [str(tree) for tree in trees.values()]})):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr("sys.argv", ["bench", "--only", "copy", "memory"])
-    bench.main()
-    assert calls == [("ioperm_memory", Path("a")),
-                     ("ioperm_memory", Path("b"))]
-    assert not [*tmp_path.glob("*.json")]
-    pytest.importorskip("matplotlib")
     monkeypatch.setattr("sys.argv", ["bench"])
     bench.main()
+    assert sorted(calls) == [
+        (what, folder) for what in ("ioperm_latency", "ioperm_memory", "yield")
+        for folder in folders.values()]
     found = bench.load(tmp_path / "bench.json")
     assert found["copycost"]["trees"] == ["base", "applied"]
+    for side, had in report["sides"].items():
+        assert found["sides"][side] == had | {
+            "release": "7", "compiler": "gcc", "config": side}
+    assert found["yield"]["sides"] == report["yield"]["sides"]
     assert len([*bench.summary(found)]) == 8
     for name in bench.PLOTS:
         assert "<svg" in (tmp_path / name).read_text()
 
 
-@pytest.mark.parametrize("readme, change, words", [
-    ("x", None, "run that first"), ("x", {"copycost": None}, "no whole"),
-    ("x", {"accel": "kvm"}, "ACCEL=tcg"), ("x", {}, "must have one")])
-def test_what_cannot_be_published_changes_nothing(box: Box, readme, change,
-                                                  words):
-    write(box.repo, {"README.md": readme})
+def test_a_result_is_published(box: Box):
+    write(box.build / "results", {"bench.json": json.dumps(make_report()),
+                                  **dict.fromkeys(bench.PLOTS, "a plot")})
+    write(box.repo, {"README.md": f"a\n{bench.BEGIN}\nold\n{bench.END}\nz\n"})
+    for _ in range(2):
+        box.done("tools.bench", "--publish", say="have the figures of 2026")
+        text = (box.repo / "README.md").read_text()
+        assert text.startswith(f"a\n{bench.BEGIN}\n\nMeasured on 2026-11-24")
+        assert text.endswith(f"\n{bench.END}\nz\n") and "old" not in text
+        assert text.count("| first ioperm()") == 1
+    published = {path.name for path in (box.repo / "results").iterdir()}
+    assert published == {"bench.json", "bench.md", *bench.PLOTS}
+    whole = (box.repo / "results/bench.md").read_text()
+    for words in ("| pair-0x80-65535 | 4000", "| 2 processes |", "(yield.svg)",
+                  "| pair-all-but-one: all but port 0"):
+        assert words in whole
+
+
+@pytest.mark.parametrize("change, words", [
+    (None, "run that first"), ({"copycost": None}, "no whole"),
+    ({"accel": "kvm"}, "ACCEL=tcg"), ({}, "must have one")])
+def test_what_cannot_be_published_changes_nothing(box: Box, change, words):
+    write(box.repo, {"README.md": "x"})
     if change is not None:
         write(box.build / "results",
               {"bench.json": json.dumps(make_report() | change)})
     box.refused("tools.bench", "--publish", say=words)
-    assert (box.repo / "README.md").read_text() == readme
+    assert (box.repo / "README.md").read_text() == "x"
     assert not (box.repo / "results").exists()
 
 

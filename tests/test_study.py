@@ -7,8 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from argparse import Namespace
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 from conftest import Box, write
 
 from tools import build, core, figures, measure, study
-from tools.core import ROOT, Fail, duration, read_json
+from tools.core import ROOT, Fail, read_json
 from tools.figures import PROGRAMS, SIDES, add_cells, read_cells
 
 OK = {"cases": [{"name": "none", "status": "ok"}]}
@@ -29,28 +27,24 @@ def cells(*patterns: str, repeat: int = 1) -> list[study.Cell]:
 
 # --- the plan --------------------------------------------------------------
 
-def test_every_column_is_a_kernel_and_every_name_is_one_cell() -> None:
-    every = study.plan(3)
-    assert {cell.kernel for cell in every} <= set(build.KERNELS)
-    assert len({cell.name for cell in every}) == len(every)
-    assert {cell.program for cell in every} == {*PROGRAMS, "hackbench"}
-    for column in {cell.column for cell in every}:
-        assert {cell.repeat for cell in every if cell.column == column} == (
-            {1, 2, 3} if column in SIDES else {1, 2})
-
-
-def test_both_sides_have_the_same_arguments_and_seeds() -> None:
-    every = {cell.name: cell for cell in study.plan(2)}
+def test_the_plan_has_each_cell_once_and_both_sides_alike() -> None:
+    every = {cell.name: cell for cell in study.plan(3)}
+    assert len(every) == len(study.plan(3))
+    assert {cell.kernel for cell in every.values()} <= set(build.KERNELS)
+    assert {cell.program for cell in every.values()} == {*PROGRAMS,
+                                                         "hackbench"}
     for name, cell in every.items():
-        other = every.get(name.replace(".base", ".series"))
-        if other and cell.program != "yield_latency":
-            assert cell.arguments == other.arguments
+        more = name.rpartition(".")[0] + ".3"
+        assert (more in every) == (cell.column in SIDES)
         assert ("--features" in cell.arguments) == (
             cell.program == "yield_latency"
             and cell.column.startswith("series"))
-    one, two = cells("interactive_latency.threads.base", repeat=2)
-    assert (one.arguments, two.arguments) == (
-        "--all --layout threads --seed 1", "--all --layout threads --seed 2")
+        other = every.get(name.replace(".base", ".series"), cell)
+        if cell.program != "yield_latency":
+            assert cell.arguments == other.arguments
+    assert [cell.arguments for cell in cells(
+        "interactive_latency.threads.base", repeat=2)] == [
+        "--all --layout threads --seed 1", "--all --layout threads --seed 2"]
 
 
 def test_only_takes_words_of_a_name() -> None:
@@ -72,13 +66,13 @@ def test_history_is_beside_the_series_and_touches_one_file() -> None:
 
 # --- what is resumed -------------------------------------------------------
 
-@dataclass
 class Ran:
     """study without kernels: what ran, in order, and what goes wrong."""
 
-    columns: list[str] = field(default_factory=list)
-    built: list[str] = field(default_factory=list)
-    wrong: dict[str, BaseException] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.columns: list[str] = []
+        self.built: list[str] = []
+        self.wrong: dict[str, BaseException] = {}
 
     def run_cell(self, cell: study.Cell, programs: dict) -> dict[str, Any]:
         if cell.column in self.wrong:
@@ -95,48 +89,32 @@ class Ran:
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     found = Ran()
-    for name, value in {
-            "STUDY": tmp_path / "study", "PUBLISHED": tmp_path / "published",
-            "begin": str, "left_out": dict, "run_cell": found.run_cell,
-            "history_branch": str, "build_programs": lambda names: {},
-            "cell_key": lambda cell: f"key {cell.name}"}.items():
-        monkeypatch.setattr(study, name, value)
-    monkeypatch.setattr(build, "build_kernel", found.build_kernel)
-    monkeypatch.setattr(build, "describe", lambda name: {})
-    monkeypatch.setattr(build, "image", lambda name: tmp_path)
+    for module, name, value in (
+            (study, "STUDY", tmp_path / "study"), (study, "begin", str),
+            (study, "run_cell", found.run_cell),
+            (study, "history_branch", str),
+            (study, "build_programs", lambda names: {}),
+            (study, "cell_key", lambda cell: f"key {cell.name}"),
+            (build, "build_kernel", found.build_kernel),
+            (build, "describe", lambda name: {})):
+        monkeypatch.setattr(module, name, value)
     return found
 
 
-def finish(place: Path, column: str, key: str) -> None:
-    """Store a cell of ioperm_latency, measured of some key."""
-    add_cells(place, {f"ioperm_latency.{column}.1": {
-        "key": key, "seconds": 1, "result": OK}})
-
-
-def two(jobs: int = 1, published: bool = False) -> None:
-    study.run(cells("ioperm_latency")[:2], published, jobs)
+def two(jobs: int = 1) -> None:
+    study.run(cells("ioperm_latency")[:2], jobs)
 
 
 def test_it_goes_on_with_what_is_missing(
         ran: Ran, capsys: pytest.CaptureFixture) -> None:
-    two()
-    assert ran.columns == ["base", "series"]
-    assert "2 of 2 cells to measure" in capsys.readouterr().out
-    two()
-    assert ran.columns == ["base", "series"]
-    assert "0 of 2 cells to measure" in capsys.readouterr().out
-    finish(study.STUDY, "base", "of another kernel")
+    for number in (2, 0):
+        two()
+        assert ran.columns == ["base", "series"]
+        assert f"{number} of 2 cells to measure" in capsys.readouterr().out
+    add_cells(study.STUDY, {"ioperm_latency.base.1": {
+        "key": "of another kernel", "result": OK}})
     two()
     assert ran.columns == ["base", "series", "base"]
-
-
-def test_published_cells_count_when_they_are_of_the_same(ran: Ran) -> None:
-    finish(study.PUBLISHED / "study", "base", "key ioperm_latency.base.1")
-    finish(study.PUBLISHED / "study", "series", "of another kernel")
-    two(published=True)
-    assert ran.columns == ["series"]
-    two()
-    assert ran.columns == ["series", "base"]
 
 
 @pytest.mark.parametrize("jobs", (1, 2))
@@ -166,17 +144,23 @@ def test_several_at_a_time_lose_no_cell(
                         lambda *_: [together.wait(), OK][1])
     monkeypatch.setattr(figures, "read_json", read_slowly)
     every = cells("ioperm_latency", repeat=2)
-    study.run(every, False, 2)
+    study.run(every, 2)
     assert set(read_cells(study.STUDY)) == {cell.name for cell in every}
 
 
-def test_a_kernel_that_does_not_build_is_tried_once(ran: Ran) -> None:
+def test_what_is_not_built_is_tried_once_and_leaves_the_others(
+        ran: Ran, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr("shutil.which", lambda tool: None)
     ran.wrong["build base"] = Fail("no space")
-    with pytest.raises(Fail, match="2 cells failed"):
-        study.run(cells("ioperm_latency.base", "ioperm_latency.series",
-                        repeat=2), False, 1)
-    assert ran.built == ["base", "series"]
+    with pytest.raises(Fail, match="4 cells failed"):
+        study.run(cells("pi_ping.processes.base", "pi_ping.ext_qmap",
+                        "pi_ping.processes.series", repeat=2), 1)
+    assert ran.built == ["base", "series", study.EXT]
     assert ran.columns == ["series", "series"]
+    said = capsys.readouterr().out
+    assert said.count("no space") == 2
+    assert said.count("'clang-22' is missing: apt-get install clang-22") == 2
 
 
 def test_what_a_cell_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,31 +169,27 @@ def test_what_a_cell_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     one = {cell.column: cell for cell in cells("yield_latency")}
     keys = {column: study.cell_key(cell) for column, cell in one.items()}
     assert len(set(keys.values())) == len(keys)
-    with monkeypatch.context() as patch:
-        patch.setattr(study, "CLANG", "-99")
-        assert study.cell_key(one["base"]) == keys["base"]
-        assert study.cell_key(one["ext_qmap"]) != keys["ext_qmap"]
-    for name in ("kernel_key", "program_key"):
+    for name, value, changed in (
+            ("CLANG", "-99", {"ext_simple", "ext_qmap"}),
+            ("kernel_key", lambda _: "another", set(keys)),
+            ("program_key", lambda _: "another", set(keys))):
         with monkeypatch.context() as patch:
-            patch.setattr(study, name, lambda _: "another")
-            assert study.cell_key(one["base"]) != keys["base"], name
+            patch.setattr(study, name, value)
+            assert {column for column, cell in one.items()
+                    if study.cell_key(cell) != keys[column]} == changed
 
 
 def test_list_measures_nothing(box: Box) -> None:
     write(box.build, {"results/study/hackbench.json": json.dumps(
-        {"hackbench.base.1": {"date": "2026-01-01", "seconds": 200,
-                              "result": OK}})})
-    run = box.done("tools.study", "--list", "--only", "hackbench", "--jobs",
-                   1, say="2026-01-01, 3 min 20 s")
-    # The others take as long, and seven kernels are to be built.
-    assert "23 of 24 cells to measure" in run.out
-    assert f"about {duration(23 * 200 + 7 * 360)}," in run.out
+        {"hackbench.base.1": {"date": "2026-01-01", "result": OK}})})
+    run = box.done("tools.study", "--list", "--only", "hackbench")
+    assert re.findall("^.*2026-01-01$", run.out, re.M) == [
+        f"{'hackbench.base.1':44} 2026-01-01"]
+    assert run.out.count("\n") == 24
     assert not (box.build / "linux.git").exists()
-    box.refused("tools.study", "--only", "x", say="no cell has this name")
-    box.refused("tools.study", "--repeat", 0, say="--repeat")
-    write(box.build, {"results/study/hackbench.json": "[]"})
-    box.refused("tools.study", "--list", say="hackbench.json is not a "
-                "result of 'make study'")
+    for words, say in ((("--only", "x"), "no cell has this name"),
+                       (("--repeat", 0), "--repeat")):
+        box.refused("tools.study", *words, say=say)
 
 
 # --- what a guest runs -----------------------------------------------------
@@ -217,25 +197,26 @@ def test_list_measures_nothing(box: Box) -> None:
 @pytest.mark.parametrize("name, status, shown, whole", (
     ("pi_ping.threads.base", 0, '{"cases": []}', True),
     ("pi_ping.threads.base", 4, '{"cases": []}', True),
-    ("pi_ping.threads.base", 0, None, False),
     ("pi_ping.threads.base", 0, "{", False),
     ("pi_ping.threads.base", 1, '{"cases": []}', False),
-    ("pi_ping.threads.base", None, None, False),
-    ("hackbench.base", 1, None, True),
-    ("hackbench.ext_qmap", 0, None, True),
+    ("pi_ping.threads.base", None, "", False),
+    ("hackbench.base", 1, "", True),
+    ("hackbench.ext_qmap", 0, "", True),
     # The scheduler does not load, or was thrown out.
-    ("hackbench.ext_qmap", 1, None, False)))
+    ("hackbench.ext_qmap", 1, "", False)))
 def test_what_comes_out_of_a_guest(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
-        status: int | None, shown: str | None, whole: bool) -> None:
-    files = [] if shown is None else [
-        ("report", SimpleNamespace(output=shown))]
+        status: int | None, shown: str, whole: bool) -> None:
+    def run_isolated(_: Path, script: Path, words: list, log: Path,
+                     report: str, **more: Any) -> tuple:
+        assert (report == study.REPORT) == ("pi_ping" in name)
+        log.write_text("the last line\n")
+        return SimpleNamespace(output="case: x\n", status=status), shown
+
     monkeypatch.setattr(study, "LOGS", tmp_path)
     monkeypatch.setattr(core, "BUILD", tmp_path)
     monkeypatch.setattr(study, "closure", lambda names: {})
-    monkeypatch.setattr(study, "boot_tiny", lambda *_, **more: [
-        ("script", SimpleNamespace(output="the last line\n",
-                                   status=status)), *files])
+    monkeypatch.setattr(study, "run_isolated", run_isolated)
     cell, = cells(name)
     programs = dict.fromkeys({"pi_ping", "ext_qmap"}, Path("program"))
     if whole:
@@ -272,10 +253,10 @@ def test_hackbench() -> None:
         "case: a\nRunning in process mode with 2 groups\nTime: 0.125\n"
         "case: c\nfork() (error: no memory)\n",
         [{"name": name, "loops": 50} for name in "acd"])["cases"]
-    assert [case.get("ms_per_loop") for case in found] == [2.5, None, None]
-    assert [case["status"] for case in found] == ["ok", "fail", "fail"]
-    assert "no memory" in found[1]["reason"]
-    assert found[2]["reason"] == "it did not run"
+    assert [(case["status"], case.get("ms_per_loop"), case["reason"])
+            for case in found] == [
+        ("ok", 2.5, None), ("fail", None, "fork() (error: no memory)"),
+        ("fail", None, "it did not run")]
 
 
 @pytest.mark.parametrize("states, command, status, said", (
@@ -306,66 +287,41 @@ read -r now <"$0.d"
     assert "ran" not in done.stdout
 
 
-def test_what_the_host_lacks_is_left_out(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study.shutil, "which", lambda tool: None)
-    missing = study.left_out()
-    assert set(missing) == {*study.SCHEDULERS, "hackbench"}
-    assert "clang-22 llvm-22 dwarves" in missing["ext_simple"]
-    monkeypatch.setattr(study.shutil, "which", lambda tool: tool)
-    assert study.left_out() == {}
-
-
 # --- measure ---------------------------------------------------------------
 
 def test_measure_needs_the_standard_library_only() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys, tools.measure\n"
-         "print(*sorted({name.split('.')[0] for name in sys.modules}"
-         " - sys.stdlib_module_names - {'tools', '__main__'}))"],
-        cwd=ROOT, capture_output=True, text=True, check=True)
-    # A venv's own hooks may be there.
-    assert not {"matplotlib", "markdown"} & set(done.stdout.split())
-
-
-@pytest.mark.parametrize("words, say", (
-    (("--cpu", 9999), "--cpu 9999"), (("--repeat", 0), "--repeat"),
-    (("--max-load", 10 ** 9), "let me start")))
-def test_what_the_machine_lacks(box: Box, words: tuple, say: str) -> None:
-    box.refused("tools.measure", *words, say=say)
-    assert not box.build.exists()
-
-
-def test_arguments_of_the_programs() -> None:
-    options = Namespace(cpu=1, max_load=8, all=False, seconds=0.5)
-    assert [measure.command(name, Path("p"), options, 2)[1:]
-            for name in PROGRAMS] == [
-        ["--cpu", "1"], ["--cpu", "1", "--seconds", "0.5"],
-        ["--cpu", "1", "--max-load", "8", "--seconds", "0.5"],
-        ["--cpu", "1", "--layout=processes", "--seed", "2", "--seconds",
-         "0.5"]]
+    # Without the packages of a venv, its own hooks included.
+    subprocess.run([sys.executable, "-ISc", "import sys\n"
+                    f"sys.path.insert(0, {str(ROOT)!r})\n"
+                    "import tools.measure"], check=True)
 
 
 @pytest.mark.parametrize("error", (KeyboardInterrupt, Fail))
 def test_what_was_measured_is_written(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         error: type[BaseException]) -> None:
-    def run_program(name: str, words: list[str]) -> dict[str, Any]:
-        if name == "yield_latency":
+    def run_logged(words: list[str], log: Path, **more: Any) -> int:
+        if words[0] == "yield_latency":
             raise error("planted")
-        return OK
+        words.pop(0)
+        Path(words.pop()).write_text(json.dumps(OK | {"words": words}))
+        return 4
 
-    monkeypatch.setattr(measure, "run_program", run_program)
-    monkeypatch.setattr(measure, "build_programs",
-                        lambda names: dict.fromkeys(names, Path("x")))
-    options = Namespace(only=["ioperm_latency", "yield_latency"], repeat=2,
-                        cpu=None, seconds=None, output=tmp_path / "out.json")
+    for module, name, value in (
+            (core, "BUILD", tmp_path), (measure, "RESULTS", tmp_path),
+            (measure, "run_logged", run_logged),
+            (measure, "build_programs",
+             lambda names: {name: Path(name) for name in names})):
+        monkeypatch.setattr(module, name, value)
     with pytest.raises(error):
-        measure.run(options)
-    found = json.loads((tmp_path / "out.json").read_text())
+        measure.run(["interactive_latency", "yield_latency"], 2)
+    path, = tmp_path.glob("measure-*.json")
+    found = json.loads(path.read_text())
     assert not found["complete"]
-    assert found["results"] == {"ioperm_latency": [OK, OK],
-                                "yield_latency": []}
+    assert found["results"] == {
+        "interactive_latency": [
+            OK | {"words": ["--seed", seed, "--json"]} for seed in "12"],
+        "yield_latency": []}
 
 
 def document(value: float, repeat: int) -> str:
@@ -387,3 +343,4 @@ def test_measure_compares_two_files(box: Box) -> None:
     run = box.done("tools.measure", "--compare", a, c, say="--repeat 4")
     assert "10.0 %" in run.out and "worse" not in run.out
     box.refused("tools.measure", "--compare", a, d, say="is not a result")
+    box.refused("tools.measure", "--repeat", 0, say="--repeat")

@@ -8,7 +8,6 @@ the last result goes to results/ and into README.md instead.
 """
 
 import argparse
-import datetime
 import os
 import shutil
 import subprocess
@@ -21,12 +20,12 @@ from tools.build import KERNELS, SIDES, build_sides, describe, source
 from tools.core import (PUBLISHED, RESULTS, ROOT, Fail, build_lock, git,
                         read_json, run_main, say, shown_path, stage,
                         write_atomically, write_json)
+from tools.figures import Key, Samples, now
 from tools.guest import choose_kvm
 from tools.measure_ports import MEMORY, PORTS
 from tools.measure_yield import KEY, YIELD
 from tools.tables import console, number, ratio, table
 
-PARTS = ("ports", "memory", "copy", "yield")
 PLOTS = ("bench.svg", "yield.svg")
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 UNITS = {
@@ -48,43 +47,37 @@ POLLERS = "poll-15-hogs-1"
 
 # --- measuring -------------------------------------------------------------
 
-def measure(parts: tuple[str, ...]) -> dict[str, Any]:
-    """Build both kernels and measure some of PARTS on each."""
+def measure() -> dict[str, Any]:
+    """Build both kernels and measure each."""
     folders = build_sides()
     kvm = choose_kvm(folders["base"])
     accel = "kvm" if kvm else "tcg"
     qemu = subprocess.run(["qemu-system-x86_64", "--version"],
                           capture_output=True, text=True).stdout
     sides: dict[str, Any] = {side: describe(side) for side in SIDES}
+    yields: dict[str, Any] = {}
     report = {"benchmark": PORTS, "version": 1, "accel": accel,
               "unit": UNITS[accel],
               "machine": {"cpu": measure_copy.cpuinfo("model name"),
                           "cpus": str(os.cpu_count()),
                           "qemu": qemu.partition("\n")[0]},
-              "date": datetime.datetime.now(datetime.timezone.utc)
-              .isoformat(timespec="seconds"),
+              "date": now(),
               "repository": git("rev-parse", "-q", "--verify", "HEAD",
                                 cwd=ROOT, check=False).strip() or None,
-              "sides": sides}
+              "sides": sides,
+              "yield": {"benchmark": YIELD, "version": 1, "sides": yields}}
     for side, folder in folders.items():
-        if "ports" in parts:
-            with stage(f"measuring I/O ports on the {side} kernel ({accel})"):
-                sides[side][PORTS] = measure_ports.measure_ports(
-                    folder, side, kvm=kvm)
-        if "memory" in parts:
-            with stage(f"measuring memory on the {side} kernel"):
-                sides[side][MEMORY] = measure_ports.measure_memory(
-                    folder, side, kvm)
-    if "copy" in parts:
-        with stage("timing the copies of I/O bitmaps in user space"):
-            report["copycost"] = measure_copy.measure_copy(
-                {side: source(KERNELS[side].commit) for side in SIDES})
-    if "yield" in parts:
-        report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {}}
-        for side, folder in folders.items():
-            with stage(f"measuring sched_yield() on the {side} kernel"):
-                report["yield"]["sides"][side] = \
-                    measure_yield.measure_yield(folder, side, kvm=kvm)
+        with stage(f"measuring I/O ports on the {side} kernel ({accel})"):
+            sides[side][PORTS] = measure_ports.measure_ports(folder, side,
+                                                             kvm=kvm)
+        with stage(f"measuring memory on the {side} kernel"):
+            sides[side][MEMORY] = measure_ports.measure_memory(folder, side,
+                                                               kvm)
+        with stage(f"measuring sched_yield() on the {side} kernel"):
+            yields[side] = measure_yield.measure_yield(folder, side, kvm=kvm)
+    with stage("timing the copies of I/O bitmaps in user space"):
+        report["copycost"] = measure_copy.measure_copy(
+            {side: source(KERNELS[side].commit) for side in SIDES})
     return report
 
 
@@ -103,13 +96,19 @@ def load(path: Path) -> dict[str, Any]:
     return report
 
 
+def samples_of(report: dict[str, Any]) -> Samples:
+    """Return all figures of the guests."""
+    samples = measure_ports.samples_of(report)
+    for side in SIDES:
+        samples.add(KEY, side, report["yield"]["sides"][side])
+    return samples
+
+
 def draw(report: dict[str, Any], folder: Path) -> None:
     """Write the plots of a whole result in instructions to a folder."""
     from tools import plots  # here, because matplotlib is slow to load
 
-    samples = measure_yield.samples_of(report["yield"])
-    for side in SIDES:
-        samples.add((PORTS, ""), side, report["sides"][side][PORTS])
+    samples = samples_of(report)
     for name, text in zip(PLOTS, (
             plots.sweep(samples=samples),
             plots.polite(samples=samples, columns=SIDES))):
@@ -119,13 +118,11 @@ def draw(report: dict[str, Any], folder: Path) -> None:
 # --- showing ---------------------------------------------------------------
 
 def tables(report: dict[str, Any]) -> Iterator[str]:
-    """Yield all tables of a result, whole or not, as Markdown."""
+    """Yield all tables of a result as Markdown."""
     yield from measure_ports.tables(report)
-    if "copycost" in report:
-        yield from measure_copy.tables(report["copycost"])
-    if "yield" in report:
-        yield ""
-        yield from measure_yield.tables(report["yield"])
+    yield from measure_copy.tables(report["copycost"])
+    yield ""
+    yield from measure_yield.tables(report["yield"])
 
 
 def measured(report: dict[str, Any]) -> str:
@@ -148,9 +145,14 @@ def change(base: float | None, series: float | None,
 
 def summary(report: dict[str, Any]) -> Iterator[list[str]]:
     """Yield the rows of README.md: what, base, series, ratio, cycles."""
+    samples = samples_of(report)
+
+    def get(key: Key, case: str, figure: str,
+            scale: float = 1) -> list[float | None]:
+        return samples.medians(key, SIDES, case, figure, scale)
+
     for case, what in SWITCHES.items():
-        a, b = (measure_ports.p50(report, side).get(case) for side in SIDES)
-        copies = ["-", "-"]
+        p50, copies = get((PORTS, ""), case, "p50"), ["-", "-"]
         if case.startswith("pair-"):
             # The base copies the same when all ports but one are enabled.
             # The series copies nothing: the TSS has a map of all ports.
@@ -159,22 +161,14 @@ def summary(report: dict[str, Any]) -> Iterator[list[str]]:
             copies = [number(found[side]["warm"])
                       if case == copied or side == "base" else "no copy"
                       for side in SIDES]
-        yield [f"{what}, instructions", number(a), number(b), change(a, b),
+        yield [f"{what}, instructions", *map(number, p50), change(*p50),
                *copies]
-    a, b = (measure_ports.grown(report, side).get("port-0x80", {})
-            .get("unreclaimable") for side in SIDES)
+    kilobytes = get((MEMORY, ""), "port-0x80", "unreclaimable", 1024)
     tasks = report["sides"]["series"][MEMORY].get("tasks")
     yield [f"memory of the bitmaps of {tasks} tasks with one port, kB",
-           *(number(value and value / 1024) for value in (a, b)),
-           change(a, b), "-", "-"]
+           *map(number, kilobytes), change(*kilobytes), "-", "-"]
 
-    samples = measure_yield.samples_of(report["yield"])
-
-    def get(case: str, figure: str, scale: float = 1) -> list[float | None]:
-        return [samples.median(KEY, side, case, figure, scale)
-                for side in SIDES]
-
-    share, p99 = get(WORKER, "share"), get(WORKER, "p99", 1e6)
+    share, p99 = get(KEY, WORKER, "share"), get(KEY, WORKER, "p99", 1e6)
     limit = measure_yield.fair_limit(
         20, 1, report["yield"]["sides"]["series"]["tick_ns"])
     yield ["sched_yield() after each 20 us, beside one hog, slices 2.8 ms: "
@@ -183,7 +177,8 @@ def summary(report: dict[str, Any]) -> Iterator[list[str]]:
              for a, b in zip(share, p99)),
            f"{change(*share, more_is_better=True)}; {change(*p99)}",
            "-", "-"]
-    cost = [value and 100 - value for value in get(POLLERS, "hogs_share")]
+    cost = [value and 100 - value
+            for value in get(KEY, POLLERS, "hogs_share")]
     yield ["15 tasks that poll with sched_yield(): what a hog loses",
            *(number(value, 1, " %") for value in cost), change(*cost),
            "-", "-"]
@@ -226,32 +221,23 @@ def publish() -> None:
 
 
 def main() -> None:
-    """Measure, show or publish."""
+    """Measure or publish."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         epilog="ACCEL=tcg|kvm overrides the choice of the accelerator.")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS,
-                        help="measure and print this, write no result")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--show", type=Path, metavar="JSON",
-                        help="measure nothing, print this result again")
-    action.add_argument("--publish", action="store_true",
+    parser.add_argument("--publish", action="store_true",
                         help="measure nothing, put the last result into "
                              "results/ and README.md")
-    options = parser.parse_args()
-    if options.publish:
+    if parser.parse_args().publish:
         publish()
-    elif options.show:
-        say(console(tables(load(options.show))))
-    else:
-        with build_lock():
-            report = measure(tuple(options.only))
-            say("\n" + console(tables(report)) + "\n")
-            if set(options.only) == set(PARTS):
-                write_json(RESULTS / "bench.json", report)
-                if report["accel"] == "tcg":
-                    draw(report, RESULTS)
-                say(f"written: {shown_path(RESULTS)}/bench.json and plots")
+        return
+    with build_lock():
+        report = measure()
+        say("\n" + console(tables(report)) + "\n")
+        write_json(RESULTS / "bench.json", report)
+        if report["accel"] == "tcg":
+            draw(report, RESULTS)
+        say(f"written: {shown_path(RESULTS)}/bench.json and plots")
 
 
 if __name__ == "__main__":

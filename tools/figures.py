@@ -4,14 +4,18 @@
 Nothing but the standard library, because measure runs without build/venv.
 """
 
+import datetime
+import json
+import math
 import statistics
 import threading
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.core import Fail, read_json, shown_path, write_json
+from tools.core import Fail, read_json, shown_path, tail, write_json
 from tools.tables import ratio
 
 # A selftest of the series (folder/program), or "" for a program of bench/.
@@ -94,6 +98,28 @@ WORSE, BETTER, FEW, TINY, SAME = (
     "less apart than a reading of the clock", "within the noise")
 
 _writing = threading.Lock()
+
+
+def now() -> str:
+    """Return the date and time for a result."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(
+        timespec="seconds")
+
+
+def result_of(name: str, status: int | None, log: Path, report: str,
+              good: tuple[int, ...] = (0,)) -> dict[str, Any]:
+    """Return what a program's --json wrote; Fail with the end of its log.
+
+    status: how it ended, None if it was stopped.  good: when that is a
+    result.
+    """
+    if status in good:
+        try:
+            return json.loads(report)
+        except ValueError:
+            pass
+    raise Fail(f"{name} ended with status {status} and no result; the end of "
+               f"its output, {shown_path(log)}:\n{tail(log)}")
 
 
 def read_cells(*folders: Path) -> dict[str, dict[str, Any]]:
@@ -188,6 +214,12 @@ class Samples:
         values = self.get(key, column, case, figure)
         return statistics.median(values) / scale if values else None
 
+    def medians(self, key: Key, columns: Iterable[str], case: str,
+                figure: str, scale: float = 1) -> list[float | None]:
+        """Return the median of a figure for each of some columns."""
+        return [self.median(key, column, case, figure, scale)
+                for column in columns]
+
     def ratio(self, key: Key, one: tuple[str, str], other: tuple[str, str],
               figure: str) -> float | None:
         """Return a figure relative to another's; one: column and case."""
@@ -205,12 +237,10 @@ def collect(*folders: Path) -> Samples:
     return samples
 
 
-def spread(values: list[float]) -> float | None:
-    """Return (max - min) / median, None for one run or a median of 0."""
-    middle = statistics.median(values)
-    if len(values) < 2 or not middle:
-        return None
-    return (max(values) - min(values)) / abs(middle)
+def spread(values: list[float]) -> float:
+    """Return (max - min) / median, 0 where there is no such share."""
+    return (max(values) - min(values)) / (statistics.median(values)
+                                          or math.inf)
 
 
 def noise(base: list[float], series: list[float],
@@ -220,12 +250,10 @@ def noise(base: list[float], series: list[float],
     That is the larger spread of the two; with fewer than ENOUGH runs at
     least what is assumed, and None when nothing is.
     """
-    spreads = [spread(base), spread(series)]
-    if min(len(base), len(series)) < ENOUGH:
-        if assumed is None:
-            return None
-        spreads.append(assumed)
-    return max((value for value in spreads if value is not None), default=0)
+    few = min(len(base), len(series)) < ENOUGH
+    if few and assumed is None:
+        return None
+    return max(spread(base), spread(series), assumed if few else 0)
 
 
 def judge(base: list[float], series: list[float], more_is_better: bool,
@@ -266,47 +294,32 @@ class Row:
                 ratio(self.series, self.base, 3), percent(self.noise)]
 
 
-def _hands_over(samples: Samples, key: Key, case: str,
-                columns: tuple[str, str]) -> bool:
-    """Tell whether hardly a call switched nobody, on both columns."""
-    return all((samples.median(key, column, case, "stuck_percent") or 0)
-               <= STUCK for column in columns)
-
-
-def _middles_overlap(samples: Samples, key: Key, case: str,
-                     columns: tuple[str, str]) -> bool:
-    """Tell whether the ranges from p40 to p60 overlap.
-
-    A time that is one tick or two has a p50 of either, by chance.
-    """
-    ends = [[samples.median(key, column, case, name) for column in columns]
-            for name in ("p40", "p60")]
-    return None not in ends[0] + ends[1] and max(ends[0]) <= min(ends[1])
-
-
 def compare(samples: Samples, key: Key,
             columns: tuple[str, str] = SIDES,
             assumed: float | None = None) -> list[Row]:
     """Compare two columns of a program, what is worse first.
 
-    Percentiles of the time of a yield only where the calls of both switch.
     assumed: see noise(); it goes before that of a figure.
     """
     rows = []
     for case in samples.cases[key]:
+        stuck, low, high = (samples.medians(key, columns, case, name)
+                            for name in ("stuck_percent", "p40", "p60"))
+        # A time that is one tick or two has a p50 of either, by chance.
+        overlap = None not in low + high and max(low) <= min(high)
         for figure in FIGURES[key[0]]:
             base, series = (samples.get(key, column, case, figure.name)
                             for column in columns)
+            # Percentiles of a yield only where the calls of both switch.
             if not base or not series or figure.name in ("p50", "p99") \
-                    and not _hands_over(samples, key, case, columns):
+                    and max(share or 0 for share in stuck) > STUCK:
                 continue
             limit = noise(base, series, assumed or figure.assumed)
             verdict = judge(base, series, figure.more_is_better, limit)
-            if figure.name == "p50" and verdict != FEW \
-                    and _middles_overlap(samples, key, case, columns):
-                verdict = SAME
             a, b = statistics.median(base), statistics.median(series)
-            if verdict in (BETTER, WORSE) and figure.scale == WAIT \
+            if figure.name == "p50" and overlap and verdict != FEW:
+                verdict = SAME
+            elif verdict in (BETTER, WORSE) and figure.scale == WAIT \
                     and abs(a - b) < READING:
                 verdict = TINY
             rows.append(Row(key, case, figure, columns, a, b, limit,

@@ -194,14 +194,9 @@ def why_no_lab() -> str:
 
 
 def step(log: Path) -> str:
-    """Say what server.sh and the job do, by their logs."""
-    job = SHARED / "job.log"
-    text = job.read_text(errors="replace") if job.exists() else ""
-    steps = re.findall(r"^step: (.*)$", log.read_text(errors="replace"), re.M)
-    actions = re.findall(r'"start: [\d.]+ ([\w-]+) .*\[(\w+)\]', text)
-    return ", ".join(steps[-1:] + [
-        f"{side}: {name}, {text.count('<LAVA_SIGNAL_TESTCASE')} results"
-        for name, side in actions[-1:]])
+    """Say what server.sh does, by its log."""
+    return "".join(re.findall(r"^step: (.*)$",
+                              log.read_text(errors="replace"), re.M)[-1:])
 
 
 def make_server() -> None:
@@ -252,6 +247,8 @@ def collect(log: Path) -> Found:
 
     Raises Fail when that is nothing, or figures in it are damaged.
     """
+    if not log.is_file():
+        raise Fail(f"there is no {shown_path(log)}")
     text = log.read_text(errors="replace")
     found: Found = {}
     for row in re.findall(r'"lvl": "results", "msg": (.*)', text):
@@ -290,15 +287,16 @@ def count_board(count: Count, board: str, found: Found,
     """
     path = RESULTS / "lab.json"
     write_json(path, read_json(path, {}) | {board: found})
-    none: dict[str, dict[str, Any]] = {"cases": {}, "figures": {}}
-    base, series = (found.get(side, none)["cases"] for side in SIDES)
-    for side, cases in zip(SIDES, (base, series)):
+    sides = {side: found.get(side, {"cases": {}, "figures": {}})
+             for side in SIDES}
+    base, series = (sides[side]["cases"] for side in SIDES)
+    for side in SIDES:
         for name in NEEDED:
-            if cases.get(name) == "pass":
+            verdict = sides[side]["cases"].get(name, "did not run")
+            if verdict == "pass":
                 count.ok(f"{board}: {side}: {name}")
             else:
-                count.fail(f"{board}: {side}: {name}",
-                           cases.get(name, "did not run"))
+                count.fail(f"{board}: {side}: {name}", verdict)
     rank = ("missing", "fail", "skip", "pass")
     for name in sorted({*base, *series} - {*NEEDED}):
         before, after = base.get(name, "skip"), series.get(name, "missing")
@@ -311,9 +309,8 @@ def count_board(count: Count, board: str, found: Found,
         else:
             say(f"    notice: {name}: {words}")
     for side in SIDES:
-        report = found.get(side, none)["figures"].get("ioperm_latency", {})
-        medians = {case["name"]: case["p50"]
-                   for case in report.get("cases", [])}
+        report = sides[side]["figures"].get("ioperm_latency", {"cases": []})
+        medians = {case["name"]: case["p50"] for case in report["cases"]}
         say(f"    {side}: " + ", ".join(
             f"{name} {medians.get(name, '?')}" for name in FIGURES))
 
@@ -353,19 +350,17 @@ def main() -> int:
     with build_lock():
         if options.jobs:
             write_jobs(options.files, options.rootfs)
-        elif options.pack:
+            return 0
+        if options.pack:
             pack({side: f"lab_{side}" for side in SIDES}, BOARDS)
-        elif options.check:
+            return 0
+        if options.check:
             count.run("LAVA's schema accepts the jobs", check_jobs)
         elif options.run:
             group(count)
         else:
             board, log = options.collect
-            if not Path(log).is_file():
-                raise Fail(f"there is no {log}")
             count_board(count, board, collect(Path(log)))
-    if options.jobs or options.pack:
-        return 0
     say(count.last_line())
     return count.status()
 

@@ -5,18 +5,17 @@ ioperm_latency is a selftest of the series; ioperm_memory, in bench/, reads
 what the slab allocator takes for the bitmaps of many tasks.
 """
 
-import contextlib
 import functools
-import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tools.build import SIDES, build_bench, build_selftests
-from tools.core import LOGS, Fail, scratch, shown_path, tail, write_atomically
+from tools.core import LOGS, scratch, write_atomically
+from tools.figures import Samples, result_of
 from tools.guest import boot
-from tools.tables import ratio, table
+from tools.tables import number, ratio, table
 
 PORTS, MEMORY = "ioperm_latency", "ioperm_memory"
 TASKS = 1000
@@ -34,32 +33,18 @@ WORDS = {
 }
 
 
-def result_of(program: str, name: str, status: int | None, output: str,
-              report: str) -> dict[str, Any]:
-    """Return what a program's --json wrote in a guest; keep its output.
-
-    Raises Fail when it failed, skipped as a whole, or the JSON is not whole.
-    """
-    log = LOGS / f"{name}.ktap"
-    write_atomically(log, output)
-    with contextlib.suppress(ValueError):
-        if status == 0:
-            return json.loads(report)
-    raise Fail(f"{program} ended with status {status} and no result in the "
-               f"guest '{name}'; the end of {shown_path(log)}:\n{tail(log)}")
-
-
 def run_in_guest(folder: Path, name: str, program: Path, words: list[str],
                  **options: Any) -> dict[str, Any]:
     """Run a program in a guest; name: of that.  Returns its result."""
+    log = LOGS / f"{name}.ktap"
     with scratch("bench") as place:
         report = place / "report.json"
         report.touch()
         found = boot(folder, shlex.join(
             [str(program), "--json", str(report), *words]), cpus=1, name=name,
             share=place, timeout=GUEST_SECONDS, **options)
-        return result_of(program.name, name, found.status, found.output,
-                         report.read_text())
+        write_atomically(log, found.output)
+        return result_of(program.name, found.status, log, report.read_text())
 
 
 @functools.cache
@@ -87,17 +72,13 @@ def measure_memory(folder: Path, side: str,
                         ["--tasks", str(TASKS)], kvm=kvm)
 
 
-def p50(report: dict[str, Any], side: str) -> dict[str, int]:
-    """Return {case: p50} of the cases of a side that ran."""
-    return {case["name"]: case["p50"]
-            for case in report["sides"][side][PORTS]["cases"]
-            if case["status"] == "ok"}
-
-
-def grown(report: dict[str, Any], side: str) -> dict[str, dict[str, Any]]:
-    """Return {case: case} of the memory of a side."""
-    return {case["name"]: case
-            for case in report["sides"][side][MEMORY]["cases"]}
+def samples_of(report: dict[str, Any]) -> Samples:
+    """Return the figures of ports and memory of both sides."""
+    samples = Samples()
+    for side in SIDES:
+        for program in (PORTS, MEMORY):
+            samples.add((program, ""), side, report["sides"][side][program])
+    return samples
 
 
 def label(name: str) -> str:
@@ -106,9 +87,9 @@ def label(name: str) -> str:
     return name.removeprefix("call-") + words
 
 
-def latency_tables(report: dict[str, Any]) -> Iterator[str]:
-    """Yield switches, sweep and calls of both sides as Markdown."""
-    base, series = p50(report, "base"), p50(report, "series")
+def tables(report: dict[str, Any]) -> Iterator[str]:
+    """Yield switches, sweep, calls and memory of both sides as Markdown."""
+    samples = samples_of(report)
     names: dict[str, list[str]] = {"switch": [], "sweep": [], "call": []}
     rounds = {}
     for case in report["sides"]["series"][PORTS]["cases"]:
@@ -116,10 +97,13 @@ def latency_tables(report: dict[str, Any]) -> Iterator[str]:
         names["sweep" if name.startswith("sweep-") else kind].append(name)
         rounds[kind] = case.get("rounds") or rounds.get(kind, 0)
 
-    def sides(name: str) -> list[str]:
-        a, b = base.get(name), series.get(name)
-        return [label(name), str(a or "skipped"), str(b or "skipped"),
-                ratio(b, a)]
+    def p50(name: str) -> list[float | None]:
+        return samples.medians((PORTS, ""), SIDES, name, "p50")
+
+    def row(name: str) -> list[str]:
+        a, b = p50(name)
+        return [label(name), *(number(value, none="skipped")
+                               for value in (a, b)), ratio(b, a)]
 
     yield from (
         f"Unit: {report['unit']}; p50 of {rounds.get('switch')} calls.",
@@ -128,36 +112,29 @@ def latency_tables(report: dict[str, Any]) -> Iterator[str]:
     yield from table(
         ["ports of the two tasks", "base", "series", "series / base",
          "base / none", "series / none"],
-        ([*sides(name), ratio(base.get(name), base.get("none")),
-          ratio(series.get(name), series.get("none"))]
+        ([*row(name), *map(ratio, p50(name), p50("none"))]
          for name in names["switch"]))
-    swept = [name for name in names["sweep"]
-             if name in base and name in series]
+    swept = [p50(name) for name in names["sweep"] if None not in p50(name)]
     if swept:
-        low, high = ([choose(side[name] for name in swept)
-                      for side in (base, series)] for choose in (min, max))
+        base, series = (
+            f"{max(side):.0f}/{min(side):.0f} = {max(side) / min(side):.2f}"
+            for side in zip(*swept))
         yield from (
             "", f"One port each, at {len(swept)} port numbers from 0 to "
             "65535, dearest divided by cheapest: "
-            f"base {high[0]}/{low[0]} = {ratio(high[0], low[0])}, "
-            f"series {high[1]}/{low[1]} = {ratio(high[1], low[1])}.")
+            f"base {base}, series {series}.")
     yield from (
         "", f"The calls themselves, p50 of {rounds.get('call')}:", "")
     yield from table(["call", "base", "series", "series / base"],
-                     map(sides, names["call"]))
+                     map(row, names["call"]))
 
-
-def memory_tables(report: dict[str, Any]) -> Iterator[str]:
-    """Yield the slab growth of both sides as Markdown."""
-    base, series = grown(report, "base"), grown(report, "series")
-
-    def row(name: str) -> list[str]:
-        a, b = (side[name].get("unreclaimable") for side in (base, series))
-        return [name,
-                *("skipped" if value is None else f"{value // 1024} kB"
-                  for value in (a, b)), ratio(b, a, 3),
-                *(str(side[name].get("object") or "-")
-                  for side in (base, series))]
+    def memory_row(name: str) -> list[str]:
+        (a, b), objects = (
+            samples.medians((MEMORY, ""), SIDES, name, figure)
+            for figure in ("unreclaimable", "object"))
+        return [name, *(number(value and value / 1024, 0, " kB", "skipped")
+                        for value in (a, b)),
+                ratio(b, a, 3), *map(number, objects)]
 
     tasks = report["sides"]["series"][MEMORY].get("tasks")
     yield from (
@@ -167,12 +144,4 @@ def memory_tables(report: dict[str, Any]) -> Iterator[str]:
     yield from table(
         ["ports of each task", "base", "series", "series / base",
          "object, base", "object, series"],
-        (row(name) for name in series if name in base))
-
-
-def tables(report: dict[str, Any]) -> list[str]:
-    """Return what a report has of ports and memory as Markdown."""
-    return [line for what, make in ((PORTS, latency_tables),
-                                    (MEMORY, memory_tables))
-            if all(what in report["sides"][side] for side in SIDES)
-            for line in make(report)]
+        map(memory_row, samples.cases[MEMORY, ""]))

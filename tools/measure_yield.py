@@ -10,15 +10,16 @@ takes depends on where in a tick it falls, so the figures repeat only where
 everything does, from the first instruction of the boot.
 """
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.figures import Samples
+from tools.core import LOGS, write_atomically
+from tools.figures import Samples, result_of
 from tools.guest.tiny import (HARDWARE, REPEATABLE, REPEATABLE_KERNEL,
                               boot_tiny)
-from tools.measure_ports import result_of, selftest
+from tools.ktap import Run
+from tools.measure_ports import selftest
 from tools.tables import number, ratio, table
 
 YIELD = "yield_latency"
@@ -49,6 +50,23 @@ OTHERS = (
     ("storm", "longest_wait_hog", "longest wait of the hog, ms", 1e6, 1))
 
 
+def run_isolated(image: Path, program: Path, words: Sequence[str], log: Path,
+                 report: str = "", kvm: bool = False, **more: Any
+                 ) -> tuple[Run, str]:
+    """Run a program in a guest that gets nothing from outside.
+
+    log: keeps its output, and names the console.  report: a file of the
+    guest, whose text is returned with the run.  more: as boot_tiny() has it.
+    """
+    (_, run), *files = boot_tiny(
+        image, [(program, words)], cpus=1, bits=64, name=log.stem,
+        machine=HARDWARE if kvm else REPEATABLE,
+        append="" if kvm else REPEATABLE_KERNEL, settle=SETTLE_SECONDS,
+        files=[report] if report else [], **more)
+    write_atomically(log, run.output)
+    return run, "".join(file.output for _, file in files)
+
+
 def measure_yield(folder: Path, side: str, cases: tuple[str, ...] = (),
                   kvm: bool = False, name: str = "") -> dict[str, Any]:
     """Run the test on a kernel; returns what it wrote.
@@ -56,18 +74,15 @@ def measure_yield(folder: Path, side: str, cases: tuple[str, ...] = (),
     side: of the kernel; the base has no features.  cases: only these, by
     default all.  name: of the logs, when not the side's.
     """
-    name = f"yield-{name or side}"
+    log = LOGS / f"yield-{name or side}.ktap"
     words = ["--json", REPORT, *DURATION,
              *(("--features", "both") if side == "series" else ()),
              *(word for case in cases for word in ("--case", case))]
-    (_, result), (_, shown) = boot_tiny(
-        folder / "arch/x86/boot/bzImage",
-        [(selftest(f"sched/{YIELD}", "-static"), words)], cpus=1, bits=64,
-        machine=HARDWARE if kvm else REPEATABLE,
-        append="" if kvm else REPEATABLE_KERNEL, timeout=GUEST_SECONDS,
-        seconds=PROGRAM_SECONDS, settle=SETTLE_SECONDS, files=[REPORT],
-        name=name)
-    return result_of(YIELD, name, result.status, result.output, shown.output)
+    run, report = run_isolated(
+        folder / "arch/x86/boot/bzImage", selftest(f"sched/{YIELD}",
+                                                   "-static"), words, log,
+        REPORT, kvm, timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS)
+    return result_of(YIELD, run.status, log, report)
 
 
 def samples_of(result: dict[str, Any]) -> Samples:
@@ -87,18 +102,18 @@ def fair_limit(work_us: int, hogs: int, tick: int) -> float:
     return 100 * work / (hogs * (work + tick) + work)
 
 
-def median(get: Callable[[str], float | None]) -> str:
-    """Format the p50 of a polite worker's calls in ms; get: a figure by name.
+def median(middle: float | None, low: float | None,
+           high: float | None) -> str:
+    """Format the p50, p40 and p60 of a polite worker's calls in ms.
 
     Long calls end at a tick, give or take what the worker did in its own:
     they have no digits below a millisecond that repeat.  Where the calls are
     of two kinds, about as many of each, it would be one of the two by chance:
     then both are shown.
     """
-    middle, low, high = (get(name) for name in ("p50", "p40", "p60"))
-    low, high = (middle if end is None else end for end in (low, high))
     if middle is None:
         return "-"
+    low, high = (middle if end is None else end for end in (low, high))
     texts = [number(value / 1e6, 0 if value >= 10e6 else 2)
              for value in (low, middle, high)]
     if high - low > max(0.05e6, 0.05 * high):
@@ -115,17 +130,15 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         return ((name, case) for name, case in samples.cases[KEY].items()
                 if case["kind"] == kind)
 
-    def get(column: str, name: str, figure: str,
-            scale: float = 1) -> float | None:
-        return samples.median(KEY, column, name, figure, scale)
+    def get(name: str, figure: str, scale: float = 1) -> list[float | None]:
+        return samples.medians(KEY, COLUMNS, name, figure, scale)
 
     def size(case: dict[str, Any]) -> str:
         return f"{case['slice_us'] / 1000:g} ms" if case["slice_us"] \
             else "default"
 
     def switch_row(name: str, case: dict[str, Any]) -> list[str]:
-        base, off, on = times = [get(column, name, "ns_per_switch")
-                                 for column in COLUMNS]
+        base, off, on = times = get(name, "ns_per_switch")
         what = "threads" if "-thread-" in name else "processes"
         return [f"{case['tasks']} {what}"
                 + (f", slices {size(case)}" if case["slice_us"] else ""),
@@ -135,14 +148,12 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         limit = fair_limit(case["work_us"], case["hogs"], series["tick_ns"])
         return [f"{case['work_us']} us", size(case), str(case["hogs"]),
                 number(limit, 1, " %"),
-                *(number(get(column, name, "share"), 2, " %")
-                  for column in COLUMNS),
-                *(median(functools.partial(get, column, name))
-                  for column in COLUMNS),
-                *(number(get(column, name, "p99", 1e6), 2)
-                  for column in COLUMNS),
-                *(number(get(column, name, "stuck_percent"), 0, " %")
-                  for column in COLUMNS)]
+                *(number(share, 2, " %") for share in get(name, "share")),
+                *map(median, *(get(name, figure)
+                               for figure in ("p50", "p40", "p60"))),
+                *(number(time, 2) for time in get(name, "p99", 1e6)),
+                *(number(stuck, 0, " %")
+                  for stuck in get(name, "stuck_percent"))]
 
     yield from (
         "sched_yield(): `base`; the series with its feature bits `off`, and "
@@ -169,7 +180,7 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         f"{series.get('storm_seconds', 0):g} s and then spins:", "")
     yield from table(
         ["case", "figure", "base", "off", "on"],
-        ([name, text, *(number(get(column, name, figure, scale), digits)
-                        for column in COLUMNS)]
+        ([name, text, *(number(value, digits)
+                        for value in get(name, figure, scale))]
          for kind, figure, text, scale, digits in OTHERS
          for name, _ in cases(kind)), left=2)

@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Turn the results of 'make study' into results/report.md and report.html.
+"""Turn the results of 'make study' into results/report.md.
 
-Reads results/study, build/results/study and what boards of a lab brought
-back (build/results/lab.json), and puts the figures of the
+Reads results/study and build/results/study, and puts the figures of the
 literature (data/) beside today's.  What is not there is said, not guessed.
 """
 
 import argparse
-import base64
 import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import markdown
 
 from tools import plots
 from tools.core import (PUBLISHED, RESULTS, ROOT, Fail, read_json, run_main,
@@ -29,7 +24,6 @@ STUDY = RESULTS / "study"
 PAIRS = (SIDES, ("base_server", "series_server"),
          ("base_softrt", "series_softrt"))
 LISTED = 40  # rows of the lists of what is worse and better, at most
-TITLE = "The measurements of the literature on today's kernel"
 # Of each program: a heading, files of data/, what is said of today's figures.
 SECTIONS = {
     "ioperm_latency": (
@@ -65,22 +59,6 @@ BESIDE = {
         f"switch-proc-{tasks}": f"{tasks} tasks, ns a call"
         for tasks in (2, 4, 8, 10, 20, 40)}),
 }
-HTML = """\
-<!DOCTYPE html>
-<html lang="en">
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ margin: 2rem auto; max-width: 62rem; padding: 0 1rem;
-  font: 16px/1.5 sans-serif; }}
-table {{ display: block; overflow-x: auto; border-collapse: collapse; }}
-th, td {{ border: 1px solid #ccc; padding: .2em .6em; }}
-td:has(strong) {{ background: #ffebe9; }}
-img {{ max-width: 100%; }}
-</style>
-{body}
-</html>
-"""
 
 
 @dataclass
@@ -98,25 +76,17 @@ class Page:
               folded: str = "") -> None:
         """Add a table; folded: a title to be clicked on."""
         text = "\n".join(table(head, rows))
-        self.add(f'<details markdown="1"><summary>{folded}</summary>\n\n'
+        self.add(f"<details><summary>{folded}</summary>\n\n"
                  f"{text}\n\n</details>" if folded else text)
 
     def write(self, place: Path) -> None:
-        """Write the page as Markdown, and as HTML that needs no other file.
-        """
-        text = "\n\n".join(self.blocks) + "\n"
-        body = markdown.markdown(text, extensions=["tables", "md_in_html"])
+        """Write the page and its pictures into a folder."""
         for old in place.glob("report-*.svg"):
             if old.name not in self.pictures:
                 old.unlink()
-        for name, svg in self.pictures.items():
-            write_atomically(place / name, svg)
-            data = base64.b64encode(svg.encode()).decode()
-            body = body.replace(f'src="{name}"',
-                                f'src="data:image/svg+xml;base64,{data}"')
-        write_atomically(place / "report.md", text)
-        write_atomically(place / "report.html",
-                         HTML.format(title=TITLE, body=body))
+        for name, text in {"report.md": "\n\n".join(self.blocks) + "\n",
+                           **self.pictures}.items():
+            write_atomically(place / name, text)
 
 
 def literature(page: Page, name: str) -> None:
@@ -148,8 +118,8 @@ def all_figures(page: Page, samples: Samples, key: Key) -> None:
     for case, figure in dict.fromkeys([*compared, *(
             (case, figure) for case in samples.cases[key]
             for figure in FIGURES[key[0]])]):
-        values = [samples.median(key, column, case, figure.name,
-                                 figure.scale) for column in columns]
+        values = samples.medians(key, columns, case, figure.name,
+                                 figure.scale)
         if any(value is not None for value in values):
             row = compared.get((case, figure))
             rows.append([f"`{case}`", figure.unit, *map(plain, values), *(
@@ -176,8 +146,8 @@ def section(page: Page, samples: Samples, program: str) -> None:
     for name in sources:
         literature(page, name)
     keys = samples.keys(program)
-    if not all(set(SIDES) <= samples.measured[key] for key in keys) \
-            or not keys:
+    if not keys or not all(set(SIDES) <= samples.measured[key]
+                           for key in keys):
         page.add(f"**Today: no result of `{program}`.** `make study` "
                  "measures it.")
         return
@@ -186,9 +156,9 @@ def section(page: Page, samples: Samples, program: str) -> None:
         figure, cases = BESIDE[program]
         columns = samples.columns(keys[0])
         page.table(["", *(COLUMNS[name] for name in columns)], [
-            [text.replace("\n", " "), *(
-                plain(samples.median(keys[0], column, case, figure))
-                for column in columns)] for case, text in cases.items()])
+            [text.replace("\n", " "),
+             *map(plain, samples.medians(keys[0], columns, case, figure))]
+            for case, text in cases.items()])
     for name, draw, alt in plots.PICTURES[program]:
         page.pictures[f"report-{name}.svg"] = draw(samples)
         page.add(f"![{alt}](report-{name}.svg)")
@@ -261,31 +231,11 @@ def moved(row: Row) -> float:
         else math.inf
 
 
-def board(page: Page, name: str, found: dict[str, Any]) -> None:
-    """Add what a board of a lab brought back (build/results/lab.json)."""
-    page.add(f"## The board {name}")
-    sides = [found.get(side, {"cases": {}, "figures": {}}) for side in SIDES]
-    page.table(["tests", *SIDES], [
-        [word, *(str(list(side["cases"].values()).count(word))
-                 for side in sides)] for word in ("pass", "fail", "skip")])
-    for program, figure in (("ioperm_latency", "p50"),
-                            ("yield_latency", "ns_per_switch")):
-        reports = [side["figures"].get(program, {}) for side in sides]
-        before, after = ({case["name"]: case.get(figure)
-                          for case in report.get("cases", ())}
-                         for report in reports)
-        unit = reports[1].get("unit", "?")
-        rows = [[f"`{case}`", plain(before.get(case)), plain(value)]
-                for case, value in after.items() if value is not None]
-        if rows:
-            page.table([f"{program}: {figure}, {unit}", *SIDES], rows,
-                       f"{program} on {name}")
-
-
-def build(samples: Samples, boards: dict[str, Any]) -> Page:
-    """Make the page; boards: as tools/lab.py keeps them."""
+def build(samples: Samples) -> Page:
+    """Make the page."""
     page = Page()
-    page.add("<!-- written by 'make report' -->", f"# {TITLE}",
+    page.add("<!-- written by 'make report' -->",
+             "# The measurements of the literature on today's kernel",
              "In 1998, 2004 and 2009 switches with I/O ports, sched_yield() "
              "and interactive tasks were found to be slow. Here are the same "
              "experiments on Linux 7.3 (`base`) and with this series "
@@ -295,8 +245,6 @@ def build(samples: Samples, boards: dict[str, Any]) -> Page:
                    for row in compare(samples, key, pair)])
     for program in SECTIONS:
         section(page, samples, program)
-    for name, found in boards.items():
-        board(page, name, found)
     kernels(page, samples)
     return page
 
@@ -313,10 +261,9 @@ def main() -> None:
             raise Fail(f"there is no result in {shown_path(STUDY)} to "
                        "publish: run 'make study' first")
         add_cells(PUBLISHED / "study", cells)
-    page = build(collect(PUBLISHED / "study", STUDY),
-                 read_json(RESULTS / "lab.json", {}))
+    page = build(collect(PUBLISHED / "study", STUDY))
     page.write(PUBLISHED)
-    say(f"written: {shown_path(PUBLISHED / 'report.md')} and report.html, "
+    say(f"written: {shown_path(PUBLISHED / 'report.md')} and "
         f"{len(page.pictures)} pictures")
 
 

@@ -15,28 +15,25 @@ begins, and the seed where it takes one.
 """
 
 import argparse
-import datetime
 import functools
-import json
 import os
 import re
 import shlex
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tools import build
-from tools.core import (BUILD, LOGS, PUBLISHED, RESULTS, ROOT, Fail,
-                        build_lock, digest, duration, git, in_parallel,
-                        run_logged, run_main, say, scratch, shown_path, tail,
-                        write_atomically)
-from tools.figures import PROGRAMS, SIDES, add_cells, read_cells
-from tools.guest.tiny import (REPEATABLE, REPEATABLE_KERNEL, boot_tiny,
-                              closure)
+from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, build_lock, digest,
+                        git, in_parallel, need_tool, run_logged, run_main,
+                        say, scratch, shown_path)
+from tools.figures import (PROGRAMS, SIDES, add_cells, now, read_cells,
+                           result_of)
+from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, closure
+from tools.measure_yield import run_isolated
 from tools.series.apply import begin, sparse_tree
-from tools.series.base import REPO
+from tools.series.base import ME, REPO
 
 STUDY = RESULTS / "study"
 HISTORY = {"history_8k": ROOT / "history/2.6.8.1-copy-8k.patch",
@@ -49,9 +46,6 @@ REPEAT_OTHERS = 2
 GUEST_SECONDS = 4 * 3600
 # By the guest's clock, which skips what is idle.
 PROGRAM_SECONDS = 12 * 3600
-# Some time after boot the guest changes its clock, when that is calibrated:
-# not in the middle of a run.
-SETTLE_SECONDS = 5
 MEMORY = "2G"
 REPORT = "/tmp/report.json"
 # What the scripts in the guest run.
@@ -76,39 +70,36 @@ GROUPS = (1, 2, 4, 10, 20, 40)
 # no case is too short for hackbench's three digits.
 LOOPS = 200
 MIN_LOOPS = 10
-# Program, part, columns, arguments, seconds of one cell on one core. {seed}
-# is the number of the run, the same on all columns.
+# Program, part, columns, arguments. {seed} is the number of the run, the same
+# on all columns.
 PLAN = (
-    ("ioperm_latency", "", PAST, "", 12),
-    ("yield_latency", "", SCHEDULED, "{features}", 200),
-    ("pi_ping", "threads", SIDES, "--layout threads", 30),
-    ("pi_ping", "processes", SCHEDULED, "--layout processes", 30),
-    ("pi_ping", "cgroups", SIDES, "--layout cgroups", 30),
-    ("pi_ping", "batch", SIDES, "--layout processes --policy batch", 30),
+    ("ioperm_latency", "", PAST, ""),
+    ("yield_latency", "", SCHEDULED, "{features}"),
+    ("pi_ping", "threads", SIDES, "--layout threads"),
+    ("pi_ping", "processes", SCHEDULED, "--layout processes"),
+    ("pi_ping", "cgroups", SIDES, "--layout cgroups"),
+    ("pi_ping", "batch", SIDES, "--layout processes --policy batch"),
     ("interactive_latency", "threads", SIDES,
-     "--all --layout threads --seed {seed}", 140),
+     "--all --layout threads --seed {seed}"),
     ("interactive_latency", "processes", SCHEDULED,
-     "--all --layout processes --seed {seed}", 140),
+     "--all --layout processes --seed {seed}"),
     ("interactive_latency", "cgroup", SIDES,
-     "--all --layout cgroup --seed {seed}", 140),
+     "--all --layout cgroup --seed {seed}"),
     ("interactive_latency", "cgroups", SIDES,
-     "--all --layout cgroups --seed {seed}", 140),
-    ("hackbench", "", SCHEDULED, "", 55),
+     "--all --layout cgroups --seed {seed}"),
+    ("hackbench", "", SCHEDULED, ""),
 )
-# Seconds to build a kernel from nothing, and when it is there.
-BUILD_SECONDS = {False: 360, True: 15}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One program, on one kernel, once; guess: how many seconds it takes."""
+    """One program, on one kernel, once."""
 
     program: str
     part: str
     column: str
     repeat: int
     arguments: str
-    guess: float
 
     @property
     def name(self) -> str:
@@ -129,9 +120,9 @@ def plan(repeat: int) -> list[Cell]:
     """
     return [Cell(program, part, column, number, arguments.format(
                 seed=number, features="--features both"
-                if column.startswith("series") else ""), guess)
+                if column.startswith("series") else ""))
             for number in range(1, repeat + 1)
-            for program, part, columns, arguments, guess in PLAN
+            for program, part, columns, arguments in PLAN
             for column in columns
             if column in SIDES or number <= REPEAT_OTHERS]
 
@@ -148,25 +139,6 @@ def chosen(cells: list[Cell], patterns: list[str]) -> list[Cell]:
             raise Fail(f"--only {pattern}: no cell has this name, see --list")
     return [cell for cell in cells if not patterns
             or any(cell in those for those in found.values())]
-
-
-def show(cells: list[Cell], rest: list[Cell], jobs: int) -> None:
-    """Say how much there is to do, and how long it will take.
-
-    That is the guess, times by how much it was wrong for finished cells.
-    """
-    done = read_cells(STUDY)
-    took = [(done[cell.name]["seconds"], cell.guess) for cell in cells
-            if cell.name in done] or [(1, 1)]
-    slow = sum(one for one, _ in took) / sum(guess for _, guess in took)
-    kernels = {cell.kernel for cell in rest}
-    builds = sum(BUILD_SECONDS[build.image(name).exists()]
-                 for name in kernels)
-    work = slow * sum(cell.guess for cell in rest) / jobs
-    say(f"==> {len(rest)} of {len(cells)} cells to measure, {jobs} at a "
-        f"time: about {duration(work + builds)}, of it {duration(builds)} "
-        f"for {len(kernels)} kernels; it can be interrupted at any time, the "
-        "same command goes on")
 
 
 # --- what a cell runs ------------------------------------------------------
@@ -276,30 +248,17 @@ def history_branch(column: str) -> None:
         except Fail as failure:
             raise Fail(f"{shown_path(patch)} does not apply to the base: "
                        f"{failure}") from None
-        date = "2000-01-01T00:00:00Z"
-        git("commit", "-q", "-m", patch.stem, "--date", date, "--author",
-            "series <series@localhost>", cwd=tree,
-            env={"GIT_COMMITTER_DATE": date})
+        git("commit", "-q", "-m", patch.stem, cwd=tree, env=ME)
         git("update-ref", f"refs/heads/{column}", git(
             "rev-parse", "HEAD", cwd=tree).strip(), cwd=REPO)
 
 
-def left_out() -> dict[str, str]:
-    """Return {program or column: why it cannot be measured here}."""
-    tools = {f"clang{CLANG}": f"clang{CLANG}",
-             f"llvm-strip{CLANG}": f"llvm{CLANG}", "pahole": "dwarves"}
-    lacking = [package for tool, package in tools.items()
-               if not shutil.which(tool)]
-    missing = dict.fromkeys(SCHEDULERS if lacking else (), "its scheduler "
-                            "cannot be built: apt-get install "
-                            + " ".join(lacking))
-    if not shutil.which("hackbench"):
-        missing["hackbench"] = "it is not here: apt-get install rt-tests"
-    return missing
-
-
 def build_schedulers() -> dict[str, Path]:
     """Build {column: what loads its scheduler}; EXT must be built."""
+    for tool, package in ((f"clang{CLANG}", f"clang{CLANG}"),
+                          (f"llvm-strip{CLANG}", f"llvm{CLANG}"),
+                          ("pahole", "dwarves")):
+        need_tool(tool, package)
     place = BUILD / "programs/sched_ext"
     place.mkdir(parents=True, exist_ok=True)
     run_logged(["make", "-C", str(build.source("base") / "tools/sched_ext"),
@@ -321,22 +280,21 @@ def build_programs(names: set[str]) -> dict[str, Path]:
             else build.build_bench(name, static=True) for name in names}
 
 
-def build_all(cells: list[Cell]) -> tuple[dict[str, Path], dict[str, str]]:
+def build_all(cells: list[Cell]) -> tuple[dict[str, Path], dict[str, Fail]]:
     """Build what cells need: programs and loaders, {kernel: why not}.
 
     A kernel that does not build leaves the others to be measured.
     """
+    programs = build_programs({cell.program for cell in cells}
+                              - {"hackbench"})
     broken = {}
     for name in dict.fromkeys(cell.kernel for cell in cells):
         try:
             build.build_kernel(name)
+            if name == EXT:
+                programs |= build_schedulers()
         except Fail as failure:
-            say(f"    FAILED: {failure}")
-            broken[name] = f"the {name} kernel was not built"
-    programs = build_programs({cell.program for cell in cells}
-                              - {"hackbench"})
-    if EXT in {cell.kernel for cell in cells} - set(broken):
-        programs |= build_schedulers()
+            broken[name] = failure
     return programs, broken
 
 
@@ -348,75 +306,56 @@ def run_cell(cell: Cell, programs: dict[str, Path]) -> dict[str, Any]:
     Raises Fail when the guest is lost, the program fails or writes no JSON.
     """
     program, loader = programs.get(cell.program), programs.get(cell.column)
+    log = LOGS / f"study-{cell.name}.ktap"
     with scratch("study") as place:
         script = place / "script"
         script.write_text(cell_script(cell))
-        (_, run), *files = boot_tiny(
-            build.image(cell.kernel), [(script, [])], cpus=1, memory=MEMORY,
-            bits=64, machine=REPEATABLE, append=REPEATABLE_KERNEL,
-            timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS,
-            settle=SETTLE_SECONDS, files=[REPORT] if program else [],
-            name=f"study-{cell.name}", also=closure(
-                [*TOOLS, program or "hackbench", *filter(None, [loader])]))
-    log = LOGS / f"study-{cell.name}.ktap"
-    write_atomically(log, run.output)
+        run, report = run_isolated(
+            build.image(cell.kernel), script, [], log, timeout=GUEST_SECONDS,
+            report=REPORT if program else "", seconds=PROGRAM_SECONDS,
+            memory=MEMORY, also=closure([*TOOLS, program or "hackbench",
+                                         *filter(None, [loader])]))
     if not program and not (loader and run.status):
         return hackbench_result(run.output, hackbench_script()[1])
     # 4: all cases were skipped, which the JSON says.
-    if run.status in (0, 4) and files:
-        try:
-            return json.loads(files[0][1].output)
-        except ValueError:
-            pass
-    raise Fail(f"{cell.name} ended with status {run.status}; the end of its "
-               f"output, {shown_path(log)}:\n{tail(log)}")
+    return result_of(cell.name, run.status, log, report, (0, 4))
 
 
-def measure(cell: Cell, programs: dict[str, Path], key: str) -> int:
-    """Measure a cell and store it; return how many cases were skipped."""
+def measure(cell: Cell, programs: dict[str, Path], key: str) -> None:
+    """Measure a cell and store it."""
     start = time.monotonic()
     result = run_cell(cell, programs)
-    now = datetime.datetime.now(datetime.timezone.utc)
     add_cells(STUDY, {cell.name: {
-        "key": key, "date": now.isoformat(timespec="seconds"),
+        "key": key, "date": now(),
         "seconds": round(time.monotonic() - start, 1),
         "arguments": cell.arguments, "kernel": build.describe(cell.kernel),
         "result": result}})
-    return sum(case.get("status") == "skip" for case in result["cases"])
 
 
-def run(cells: list[Cell], published: bool, jobs: int) -> None:
+def run(cells: list[Cell], jobs: int) -> None:
     """Measure the cells that are not finished, some at a time.
 
-    published: those in results/study are finished too.  A cell that fails
-    does not stop the others; in the end it raises Fail.
+    A cell that fails does not stop the others; in the end it raises Fail.
     """
     begin()
     for column in {cell.column for cell in cells} & set(HISTORY):
         history_branch(column)
-    for name, why in left_out().items():
-        say(f"    {name}: left out, {why}")
-        cells = [cell for cell in cells
-                 if name not in (cell.program, cell.column)]
     keys = {cell.name: cell_key(cell) for cell in cells}
-    done = read_cells(*([PUBLISHED / "study"] if published else []), STUDY)
+    done = read_cells(STUDY)
     rest = [cell for cell in cells
             if done.get(cell.name, {}).get("key") != keys[cell.name]]
-    show(cells, rest, jobs)
+    say(f"==> {len(rest)} of {len(cells)} cells to measure, {jobs} at a time; "
+        "it can be interrupted at any time, the same command goes on")
     programs, broken = build_all(rest)
 
-    def work(cell: Cell) -> int:
+    def work(cell: Cell) -> None:
         if cell.kernel in broken:
-            raise Fail(broken[cell.kernel])
-        return measure(cell, programs, keys[cell.name])
+            raise broken[cell.kernel]
+        measure(cell, programs, keys[cell.name])
 
     ended = in_parallel({cell.name: functools.partial(work, cell)
                          for cell in rest}, jobs)
-    failed = [name for name, found in ended.items()
-              if isinstance(found, Fail)]
-    for name, found in ended.items():
-        if name not in failed and found:
-            say(f"    {name}: {found} cases were skipped")
+    failed = [name for name, found in ended.items() if found]
     say(f"{len(cells) - len(failed)} of {len(cells)} cells are there; 'make "
         "report' shows them")
     if failed:
@@ -436,12 +375,9 @@ def main() -> None:
                         metavar="NAME", help="cells with these words in their "
                         "names, such as pi_ping or ioperm_latency.history_8k "
                         "(may be repeated)")
-    parser.add_argument("--published", action="store_true",
-                        help="leave out the cells of results/study that were "
-                        "measured of the same kernels and programs")
     parser.add_argument("--list", action="store_true",
-                        help="print the cells and how long they take; measure "
-                        "nothing")
+                        help="print the cells and when they were measured; "
+                        "measure nothing")
     options = parser.parse_args()
     if min(options.repeat, options.jobs) < 1:
         raise Fail("--repeat and --jobs must be 1 or more")
@@ -449,15 +385,10 @@ def main() -> None:
     if options.list:
         done = read_cells(STUDY)
         for cell in cells:
-            found = done.get(cell.name)
-            say(f"{cell.name:44} " + (
-                f"{found['date']}, {duration(found['seconds'])}" if found
-                else f"about {duration(cell.guess)}"))
-        show(cells, [cell for cell in cells if cell.name not in done],
-             options.jobs)
+            say(f"{cell.name:44} {done.get(cell.name, {}).get('date', '-')}")
         return
     with build_lock():
-        run(cells, options.published, options.jobs)
+        run(cells, options.jobs)
 
 
 if __name__ == "__main__":

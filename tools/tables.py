@@ -5,9 +5,10 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 
-def number(value: float | None, digits: int = 0, unit: str = "") -> str:
-    """Format a figure; a dash for none."""
-    return "-" if value is None else f"{value:.{digits}f}{unit}"
+def number(value: float | None, digits: int = 0, unit: str = "",
+           none: str = "-") -> str:
+    """Format a figure; none: the text where there is no figure."""
+    return none if value is None else f"{value:.{digits}f}{unit}"
 
 
 def ratio(a: float | None, b: float | None, digits: int = 2) -> str:
