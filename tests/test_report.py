@@ -125,7 +125,7 @@ def page(tmp_path: Path, *cells: dict[str, dict]) -> str:
     """Return report.md of cells."""
     for one in cells:
         figures.add_cells(tmp_path / "study", one)
-    report.build(figures.collect(tmp_path / "study")).write(tmp_path)
+    report.build(figures.collect(tmp_path / "study"), {}).write(tmp_path)
     return (tmp_path / "report.md").read_text()
 
 
@@ -188,7 +188,7 @@ def test_what_became_nothing_moved_most() -> None:
 def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
     """The page of the results that are in the repository."""
     (tmp_path / "report-of-old.svg").touch()
-    report.build(figures.collect(ROOT / "results/study")).write(tmp_path)
+    report.build(figures.collect(ROOT / "results/study"), {}).write(tmp_path)
     names = {f"report-{name}.svg" for pictures in plots.PICTURES.values()
              for name, _, _ in pictures}
     assert {path.name for path in tmp_path.glob("*.svg")} == names
@@ -202,6 +202,20 @@ def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
         assert words in drawn
 
 
+def test_what_a_board_brought_back() -> None:
+    page = report.Page()
+    report.board(page, "apu2", {side: {
+        "cases": {"x86.iopl_64": "pass", "x86.amx_64": "skip"},
+        "figures": {"ioperm_latency": {"unit": "tsc", "cases": [
+            {"name": "none", "p50": p50}, {"name": "pair"}]}},
+    } for side, p50 in (("base", 4100), ("series", 4000))})
+    text = "\n".join(page.blocks)
+    for words in ("## The board apu2", "| skip | 1 | 1 |", "p50, tsc",
+                  "| `none` | 4100 | 4000 |"):
+        assert words in text
+    assert "pair" not in text and "yield_latency" not in text
+
+
 def test_a_file_that_is_no_result(tmp_path: Path) -> None:
     for text in ("[]", '{"a": 1}', '{"a": {}}'):
         (tmp_path / "x.json").write_text(text)
@@ -213,6 +227,7 @@ def test_own_results_go_before_published_ones_and_are_published(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "PUBLISHED", tmp_path)
     monkeypatch.setattr(report, "STUDY", tmp_path / "mine")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
     monkeypatch.setattr("sys.argv", ["report", "--publish"])
     with pytest.raises(Fail, match="run 'make study' first"):
         report.main()

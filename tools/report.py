@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Turn the results of 'make study' into results/report.md.
 
-Reads results/study and build/results/study, and puts the figures of the
-literature (data/) beside today's.  What is not there is said, not guessed.
+Reads results/study, build/results/study and what boards of a lab brought
+back (build/results/lab.json), and puts the figures of the literature (data/)
+beside today's.  What is not there is said, not guessed.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tools import plots
 from tools.core import (PUBLISHED, RESULTS, ROOT, Fail, read_json, run_main,
@@ -231,8 +233,28 @@ def moved(row: Row) -> float:
         else math.inf
 
 
-def build(samples: Samples) -> Page:
-    """Make the page."""
+def board(page: Page, name: str, found: dict[str, Any]) -> None:
+    """Add what a board of a lab brought back, as tools/lab.py keeps it."""
+    page.add(f"## The board {name}")
+    sides = [found.get(side, {"cases": {}, "figures": {}}) for side in SIDES]
+    page.table(["tests", *SIDES], [
+        [word, *(str(list(side["cases"].values()).count(word))
+                 for side in sides)] for word in ("pass", "fail", "skip")])
+    for program, figure in (("ioperm_latency", "p50"),
+                            ("yield_latency", "ns_per_switch")):
+        reports = [side["figures"].get(program, {}) for side in sides]
+        before, after = ({case["name"]: case.get(figure)
+                          for case in report.get("cases", ())}
+                         for report in reports)
+        rows = [[f"`{case}`", plain(before.get(case)), plain(value)]
+                for case, value in after.items() if value is not None]
+        if rows:
+            page.table([f"{program}: {figure}, {reports[1].get('unit', '?')}",
+                        *SIDES], rows, f"{program} on {name}")
+
+
+def build(samples: Samples, boards: dict[str, Any]) -> Page:
+    """Make the page; boards: {name: what it brought back}."""
     page = Page()
     page.add("<!-- written by 'make report' -->",
              "# The measurements of the literature on today's kernel",
@@ -245,6 +267,8 @@ def build(samples: Samples) -> Page:
                    for row in compare(samples, key, pair)])
     for program in SECTIONS:
         section(page, samples, program)
+    for name, found in boards.items():
+        board(page, name, found)
     kernels(page, samples)
     return page
 
@@ -261,7 +285,8 @@ def main() -> None:
             raise Fail(f"there is no result in {shown_path(STUDY)} to "
                        "publish: run 'make study' first")
         add_cells(PUBLISHED / "study", cells)
-    page = build(collect(PUBLISHED / "study", STUDY))
+    page = build(collect(PUBLISHED / "study", STUDY),
+                 read_json(RESULTS / "lab.json", {}))
     page.write(PUBLISHED)
     say(f"written: {shown_path(PUBLISHED / 'report.md')} and "
         f"{len(page.pictures)} pictures")
