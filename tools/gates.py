@@ -51,7 +51,9 @@ MATRIX = ("wide", "x86-64", "noioperm", "xenpv", "sev", "rt", "lazy", "hz100",
 # it.
 FOLDERS = {"arch/x86/entry/": "", "arch/x86/xen/": "CONFIG_XEN_PV",
            "kernel/entry/": "", "kernel/sched/": "", "kernel/fork.o": ""}
-OPTIONS = {"arch/x86/coco/": "CONFIG_AMD_MEM_ENCRYPT"}
+OPTIONS = {"arch/x86/coco/": "CONFIG_AMD_MEM_ENCRYPT",
+           "arch/x86/kernel/io_bitmap_test.c":
+           "CONFIG_X86_IO_BITMAP_KUNIT_TEST"}
 # Where faults are planted, and what they are.
 VICTIM = "arch/x86/kernel/ioport.c"
 PAGE = "Documentation/arch/x86/ioperm.rst"
@@ -121,16 +123,12 @@ def has(config: str, option: str) -> bool:
 
 
 def touched_objects(tree: Path, config: str) -> tuple[str, ...]:
-    """Return the objects of the touched files that a configuration has.
-
-    A test that another file includes is a part of that one.
-    """
+    """Return the objects of the touched files that a configuration has."""
     return tuple(
         f"{path[:-2]}.o" for path in touched() if is_kernel(path)
-        and path.endswith(".c") and not path.endswith("_test.c")
-        and (tree / path).exists() and all(
-            has(config, option) for folder, option in OPTIONS.items()
-            if path.startswith(folder)))
+        and path.endswith(".c") and (tree / path).exists() and all(
+            has(config, option) for place, option in OPTIONS.items()
+            if path.startswith(place)))
 
 
 def compile_folders(name: str, tree: Path, compiler: str = "gcc",
