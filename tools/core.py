@@ -199,14 +199,15 @@ def in_parallel(work: dict[str, Callable[[], T]],
         try:
             if _stopping.is_set():
                 raise KeyboardInterrupt
-            print(f"==> {name}", flush=True)
+            # One write, or the lines of two threads mix.
+            print(f"==> {name}\n", end="", flush=True)
             found, end = function(), ""
         except Fail as failure:
             found, end = failure, f": FAILED: {failure}"
         finally:
             del begun[name]
         took = duration(time.monotonic() - start)
-        print(f"    {name}: {took}{end}", flush=True)
+        print(f"    {name}: {took}{end}\n", end="", flush=True)
         return found
 
     if jobs <= 1:
