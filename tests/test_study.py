@@ -270,6 +270,7 @@ def test_under_a_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     # The next state, the last one for ever.
     write(tmp_path, {"grep.d": "\n".join(states) + "\n", "grep": """\
 #!/bin/sh
+until [ -s "${0%/*}/said" ]; do sleep 0.01; done
 read -r now <"$0.d"
 [ "$(wc -l <"$0.d")" = 1 ] || sed -i 1d "$0.d"
 [ "$now" = enabled ]
