@@ -259,6 +259,8 @@ def test_each_mutant_is_caught_by_its_test(fake: Fake, capsys) -> None:
     assert "of 4 test cases, 1 caught none of these" in out
     assert "2 killed, 0 survived, 0 could not be tested" in out
     report = json.loads(mutants.REPORT.read_text())
+    # Of a mutant's run what fails is kept.
+    assert {"one": "fail"} in report["runs"].values()
     # A bug that was planted before is gone.
     assert report["kills"] == {
         "window: base": ["base-1-window"], "window: one": ["01-window-one"],

@@ -297,6 +297,10 @@ def test_known_runs_are_not_run_again(guests, capsys, monkeypatch) -> None:
     capsys.readouterr()
     assert repeat(1, guests) == 0
     assert capsys.readouterr().out.endswith("4 passed, 0 failed, 0 skipped\n")
+    # Another clone has what was published only.
+    (soak.RESULTS / "soak-repeat.json").unlink()
+    assert repeat(3, guests) == 0
+    assert guests["booted"] == []
     # Another configuration is another kernel, and so is another source.
     kernel = build.Kernel(fragments=("guest", "faults"))
     monkeypatch.setitem(soak.KERNELS, "series", kernel)
