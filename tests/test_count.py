@@ -36,11 +36,16 @@ def test_each_is_counted_and_shown(count, capsys):
     assert count.run("d", lambda: None) and not count.run("e", refuse)
     # A skip that is not listed is a failure.
     count.skip("other", "slow")
+    # A row may ask for the reason, too.
+    count.expected.append("loaded: the host*")
+    count.skip("loaded", "the host was busy")
+    count.skip("loaded", "no time")
     assert [row[:2] for row in count.rows] == [
         ("ok", "a"), ("fail", "b"), ("skip", "slow c"), ("ok", "d"),
-        ("fail", "e"), ("fail", "other")]
+        ("fail", "e"), ("fail", "other"), ("skip", "loaded"),
+        ("fail", "loaded")]
     assert "    FAIL  b: why\n" in capsys.readouterr().out
-    assert count.last_line() == "2 passed, 3 failed, 1 skipped"
+    assert count.last_line() == "2 passed, 4 failed, 2 skipped"
 
 
 def test_a_job_that_ran_nothing_or_failed_ends_with_1(count):
@@ -174,6 +179,23 @@ def test_tests_of_yield(count, booted, tmp_path):
     assert [(options["cpus"], options.get("icount"), options.get("append"))
             for _, options in asked] == [
         (1, "wait-idle", ("tsc=reliable",)), (2, None, None)]
+    # What the host spoilt is run again; of all runs the worse counts.
+    spoilt = f"ok 2 b # SKIP {selftests.SPOILT}"
+    for second, verdict in (("ok 2 b", "ok"), ("not ok 2 b", "fail"),
+                            (spoilt, "fail")):
+        more = [said("yield_test", "ok 1 a", row)
+                for row in [spoilt, second, spoilt][:2 + (second == spoilt)]]
+        texts += more
+        selftests.run_yield(count, "sched", tmp_path,
+                            [tmp_path / "yield_test"], "yield")
+        assert not texts
+        assert count.rows[-1][:2] == (verdict, "sched: yield_test: b")
+    count.expected.append(f"sched: *: {selftests.SPOILT}")
+    texts += [said("yield_test", spoilt.replace("2", "1"),
+                   spoilt.replace("b", "c"))] * 3
+    selftests.run_yield(count, "sched", tmp_path, [tmp_path / "yield_test"],
+                        "yield")
+    assert [row[0] for row in count.rows[-3:]] == ["fail", "skip", "skip"]
     # It does not come up.
     selftests.run_yield(count, "sched", tmp_path, [], "yield")
     assert count.rows[-1][:2] == ("fail", "sched")

@@ -39,8 +39,12 @@ class Count:
         say(f"    FAIL  {name}: {why}")
 
     def skip(self, name: str, why: Any) -> None:
-        """Count a skip; one that configs/expected-skips lacks has failed."""
-        if not any(fnmatch.fnmatch(name, row) for row in self.expected):
+        """Count a skip; one that configs/expected-skips lacks has failed.
+
+        A row there is a pattern of the name, or of 'NAME: WHY'.
+        """
+        if not any(fnmatch.fnmatch(text, row) for row in self.expected
+                   for text in (name, f"{name}: {why}")):
             self.fail(name, f"skipped ({why}), which configs/expected-skips "
                       "does not list")
             return

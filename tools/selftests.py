@@ -25,6 +25,10 @@ GUESTS = 4
 ARGUMENTS = {"ioperm_latency": "--rounds 50 --warmup 5",
              "ioperm_drop_race": "--wakes 500"}
 YIELD_TESTS = ("yield_test",)
+# What such a test says of a case that a loaded host spoilt; and how many more
+# runs such cases get.
+SPOILT = "the host used the CPU"
+MORE_RUNS = 2
 KUNIT_SUITE = "x86_io_bitmap"
 KUNIT_RESULTS = f"/sys/kernel/debug/kunit/{KUNIT_SUITE}/results"
 
@@ -142,6 +146,8 @@ def count_cases(count: Count, title: str, text: str, log: Path,
     if report.wrong or not cases:
         count.fail(title, f"{report.wrong or 'it did not run'}; see "
                    + shown_path(log))
+    if len(cases) > 1 and cases == fnmatch.filter(report.those("skip"), only):
+        count.fail(title, f"all cases skipped; see {shown_path(log)}")
     for case in cases:
         name, why = f"{title}: {case}", report.reasons.get(case, "")
         if report.cases[case] == "pass":
@@ -221,14 +227,23 @@ def boot_yield(folder: Path, programs: Sequence[Path], name: str,
 def run_yield(count: Count, title: str, folder: Path,
               programs: Sequence[Path], name: str, cpus: int = 1,
               arguments: str = "") -> None:
-    """As boot_yield(), and count each case."""
+    """As boot_yield(), and count each case; those that the host spoilt get
+    more runs, and of several runs the worse verdict counts, skips apart."""
+    texts = {path.name: "" for path in programs}
     try:
         with stage(f"running the tests of sched_yield(), {title}"):
-            runs = boot_yield(folder, programs, name, cpus, arguments)
+            for number in range(1 + MORE_RUNS):
+                runs = boot_yield(folder, programs, f"{name}-{number}"
+                                  if number else name, cpus, arguments)
+                for program in texts:
+                    texts[program] += runs[program].output \
+                        if program in runs else ""
+                if not any(SPOILT in ktap.parse(text).reasons.values()
+                           for text in texts.values()):
+                    break
     except Fail as failure:
         count.fail(title, failure)
         return
-    for path in programs:
-        text = runs[path.name].output if path.name in runs else ""
-        count_cases(count, f"{title}: {path.name}", text,
+    for program, text in texts.items():
+        count_cases(count, f"{title}: {program}", text,
                     LOGS / f"{name}.ktap")
