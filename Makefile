@@ -3,6 +3,8 @@
 #
 #   KSRC=path     take this kernel tree as base (it is only read) instead of the
 #                 distribution's source package
+#   KERNEL=6.12   the series for an older kernel: BASE-6.12, series-6.12; works
+#                 in build/6.12 and publishes to results/6.12
 #   FORCE=1       try the series on a tree of another version; with 'tree':
 #                 throw away what build/tree has; with 'clean': remove it too
 #   ACCEL=kvm     or tcg: how guests run (default: KVM where it really works)
@@ -18,7 +20,7 @@
 RUN := build/venv/bin/python -m tools.
 each = $(foreach word,$(2),$(1) $(word))
 
-export KSRC FORCE ACCEL NAME EMAIL SET ONTO BRANCH BASE GATES FILES ROOTFS
+export KERNEL KSRC FORCE ACCEL NAME EMAIL SET ONTO BRANCH BASE GATES FILES ROOTFS
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report tree \

@@ -443,6 +443,42 @@ def test_an_export_writes_what_changed_and_removes_what_is_gone(
     assert sorted(repository.files()) == ["selftests/README.md", "series"]
 
 
+def test_a_series_for_an_older_kernel(repository: Repository) -> None:
+    """It shares what does the same there, also at an offset."""
+    box, before = repository.box, repository.files()
+    write(box.repo, {
+        "BASE-6.1": "VERSION=6.1\nTESTED=6.1.2\n",
+        "series-6.1": "\n".join(sorted(
+            path[8:] for path in before if path.startswith("patches/"))[:5])})
+    old = make_kernel(box.temp / "old", "6 1 2")
+    write(old, {YIELD: "more\n" + FILES[YIELD],
+                MMAP: FILES[MMAP].replace("mmap 2 ", "mmap two ")})
+    work = box.build / "6.1/tree"
+    box.done(TREE, KSRC=old, KERNEL="6.1", say="applying 5 patches")
+    commit(work, "mm: Say more", "More.", {
+        MMAP: (work / MMAP).read_text().replace("/* mmap 3 */", "say();")})
+    box.done(EXPORT, KSRC=old, KERNEL="6.1", say="exported 6 patches\n")
+    box.done(EXPORT, "--check", KSRC=old, KERNEL="6.1",
+             say="in sync: 6 patches")
+    rows = (box.repo / "series-6.1").read_text().splitlines()
+    assert [row for row in rows if row[:1] not in ("", "#")] == [
+        path[8:] for path in sorted(before) if path.startswith("patches/")
+        ][:5] + ["6.1/0006-mm-Say-more.patch"]
+    assert [path.name for path in (box.repo / "patches/6.1").iterdir()] == [
+        "0006-mm-Say-more.patch"]
+    # The first series has not seen any of that.
+    assert before.items() <= repository.files().items()
+    repository.export("--check", say="in sync: 6 patches")
+    # Other words of a changelog are a patch of its own.
+    git(work, "reset", "-q", "--hard", "HEAD~1")
+    git(work, "commit", "-q", "--amend", "-m", "x86/ioport: Copy less\n\nNo.")
+    box.done(EXPORT, KSRC=old, KERNEL="6.1", say="exported 5 patches\n")
+    assert [path.name for path in (box.repo / "patches/6.1").iterdir()] == [
+        "0005-x86-ioport-Copy-less.patch"]
+    box.refused(TREE, KSRC=old, KERNEL="5.10", say="KERNEL=5.10: the series "
+                "is for 7.3, which needs no KERNEL=, and for 6.1\n")
+
+
 def test_check_tells_what_was_edited_by_hand(
         repository: Repository) -> None:
     box, patch = repository.box, "patches/0006-mm-Say-more.patch"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.core import (BUILD, CONFIGS, LOGS, ROOT, Fail, digest, git,
+from tools.core import (BUILD, CONFIGS, KERNEL, LOGS, ROOT, Fail, digest, git,
                         need_space, need_tool, run_logged, shown_path, stage,
                         tail, write_atomically)
 from tools.series.apply import begin
@@ -49,9 +49,12 @@ class Kernel:
     from_tree: str = ""
 
     def wanted(self) -> str:
-        """Return the text of the fragments."""
+        """Return the text of the fragments, and what the older kernel that
+        a job is about calls in another way."""
+        own = CONFIGS / f"{KERNEL}.config"
         return "".join((CONFIGS / f"{name}.config").read_text()
-                       for name in self.fragments)
+                       for name in self.fragments) + (
+            own.read_text() if KERNEL and own.exists() else "")
 
 
 def _guest(*more: str, commit: str = "applied", **rest: str) -> Kernel:

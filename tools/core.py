@@ -28,10 +28,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
+# The older kernel that a job is about, such as "6.12"; "" for that of BASE.
+KERNEL = os.environ.get("KERNEL", "")
+TOP_BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
+BUILD = TOP_BUILD / KERNEL
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
-PUBLISHED = ROOT / "results"
+PUBLISHED = ROOT / "results" / KERNEL
 CONFIGS = ROOT / "configs"
 
 # A commit of the same content must have the same name on every machine.
@@ -316,6 +319,20 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
+def of_kernel(name: str) -> Path:
+    """Return a file of the repository that each kernel has its own of."""
+    return ROOT / (f"{name}-{KERNEL}" if KERNEL else name)
+
+
+def check_kernel() -> None:
+    """Raise Fail unless the series goes to the kernel that is asked for."""
+    ports = sorted(path.name.partition("-")[2] for path in ROOT.glob("BASE-*"))
+    if KERNEL and KERNEL not in ports:
+        own = read_settings(ROOT / "BASE")["VERSION"]
+        raise Fail(f"KERNEL={KERNEL}: the series is for {own}, which needs no "
+                   f"KERNEL=, and for {', '.join(ports) or 'no other'}")
+
+
 def read_settings(path: Path) -> dict[str, str]:
     """Read NAME=value lines with # comments."""
     rows = [line.strip() for line in path.read_text().splitlines()]
@@ -375,6 +392,7 @@ def run_main(main: Callable[[], int | None]) -> None:
             signal.signal(sig, _interrupt)
     status, text = 1, ""
     try:
+        check_kernel()
         status = main() or 0
     except Fail as failure:
         text = f"error: {failure}"

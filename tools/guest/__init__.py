@@ -12,10 +12,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.core import (BUILD, LOGS, Fail, need_tool, read_json, run_logged,
-                        say, scratch, shown_path, tail, write_json)
+from tools.core import (BUILD, LOGS, TOP_BUILD, Fail, need_tool, read_json,
+                        run_logged, say, scratch, shown_path, tail, write_json)
 
-VENV = BUILD / "venv"
+VENV = TOP_BUILD / "venv"
 PROBE_SECONDS = 25
 # virtme-ng gives the guest several serial devices of 31 ports each, of which
 # one is used.  QEMU polls two event file descriptors for each port, hundreds

@@ -11,25 +11,26 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.core import (BUILD, ROOT, Fail, digest, git, run_git, scratch,
-                        stage, write_atomically)
+from tools.core import (BUILD, ROOT, Fail, digest, git, of_kernel, run_git,
+                        scratch, stage, write_atomically)
 from tools.series.base import REPO, get_base, wanted
 
 PATCHES = ROOT / "patches"
-SERIES = ROOT / "series"
+SERIES = of_kernel("series")
 RECORD = BUILD / "applied.key"
 
 
 def series_patches() -> list[str]:
     """Return the patch names of `series`, in order."""
     if not SERIES.exists():
-        raise Fail("there is no file 'series' at the top of the repository")
+        raise Fail(f"there is no file '{SERIES.name}' at the top of the "
+                   "repository")
     rows = [line.split("#")[0].strip()
             for line in SERIES.read_text().splitlines()]
     names = [row for row in rows if row]
     for name in names:
         if not (PATCHES / name).is_file():
-            raise Fail(f"series names {name}, but there is no "
+            raise Fail(f"{SERIES.name} names {name}, but there is no "
                        f"patches/{name}")
     return names
 

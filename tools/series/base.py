@@ -11,8 +11,8 @@ import subprocess
 import urllib.parse
 from pathlib import Path
 
-from tools.core import (BUILD, LOGS, ROOT, Fail, git, need_space, need_tool,
-                        read_settings, run_logged, say, scratch,
+from tools.core import (BUILD, LOGS, Fail, git, need_space, need_tool,
+                        of_kernel, read_settings, run_logged, say, scratch,
                         shown_path, stage, tail, write_atomically)
 
 REPO = BUILD / "linux.git"
@@ -25,8 +25,8 @@ ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
 
 
 def wanted() -> dict[str, str]:
-    """Return the settings of the file BASE."""
-    return read_settings(ROOT / "BASE")
+    """Return the settings of the file BASE, or BASE-KERNEL."""
+    return read_settings(of_kernel("BASE"))
 
 
 def version_of(makefile: str) -> str:
@@ -140,19 +140,21 @@ def private_apt(suite: str, source: bool = False) -> Path:
     """Write an apt set-up of our own for one suite; return its config.
 
     The mirror is the one that this machine's apt sources name for Debian's
-    main archive, so nothing in the system changes and no address is needed
-    here.  source: for source packages instead of binary ones.
+    main archive, or its security archive, so nothing in the system changes
+    and no address is needed here.  source: for source packages instead of
+    binary ones.
     """
     need_tool("apt-get", "apt")
+    label = "Debian-Security" if suite.endswith("-security") else "Debian"
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format",
          "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"],
         capture_output=True, text=True).stdout
     mirrors = [row.split("|")[0] for row in listed.splitlines()
-               if row.split("|")[1:3] == ["Debian", "Debian"]]
+               if row.split("|")[1:3] == ["Debian", label]]
     if not mirrors:
-        raise Fail("no Debian archive is among this machine's apt sources, or "
-                   "'apt-get update' was never run: run it")
+        raise Fail(f"no {label} archive is among this machine's apt "
+                   "sources, or 'apt-get update' was never run: run it")
     home = DOWNLOAD / ("apt-source" if source else "apt")
     for part in ("state/lists/partial", "cache/archives/partial", "parts"):
         (home / part).mkdir(parents=True, exist_ok=True)

@@ -5,21 +5,24 @@ One patch file per commit of build/tree above the base.  selftests/ and
 Documentation/ get copies of the files that the series adds below
 tools/testing/selftests and Documentation, to be read without a kernel tree.
 An unchanged tree changes nothing, byte for byte.
+
+With KERNEL=, series-KERNEL names the file of patches/ where that does the
+same, and one of patches/KERNEL/ where it does not; copies are not made.
 """
 
 import argparse
 import re
 from pathlib import Path
 
-from tools.core import (BUILD, ROOT, Fail, build_lock, git, run_main, say,
-                        scratch, write_atomically)
-from tools.series.apply import begin
+from tools.core import (BUILD, KERNEL, ROOT, Fail, build_lock, git, run_git,
+                        run_main, say, scratch, write_atomically)
+from tools.series.apply import PATCHES, SERIES, begin
 from tools.series.base import REPO, wanted
 
 TREE = BUILD / "tree"
 # The folders of a kernel tree whose added files are copied, and to where.
-COPIES = {"tools/testing/selftests/": "selftests/",
-          "Documentation/": "Documentation/"}
+COPIES = {} if KERNEL else {"tools/testing/selftests/": "selftests/",
+                            "Documentation/": "Documentation/"}
 # Headings of the series file: the first pattern that is found in a patch.
 HEADINGS = (
     (r"^Fixes: [0-9a-f]{12} ", "Fixes: these need none of the others"),
@@ -50,6 +53,45 @@ def heading(patch: Path) -> str:
                "changes nothing") + ": mend it with 'git rebase -i base'")
 
 
+def words(patch: Path) -> str:
+    """Return a patch file's author, subject and changelog."""
+    text = patch.read_text(errors="surrogateescape")
+    return text.partition("\n---\n")[0].partition("\n")[2]
+
+
+def does_the_same(patch: Path, commit: str) -> bool:
+    """Tell whether a patch, without fuzz, makes a commit of its parent."""
+    with scratch("same") as place:
+        index = {"GIT_INDEX_FILE": str(place / "index")}
+        git("read-tree", f"{commit}^", cwd=REPO, env=index)
+        if run_git("apply", "--cached", patch, cwd=REPO,
+                   env=index).returncode:
+            return False
+        return git("write-tree", cwd=REPO, env=index) == \
+            git("rev-parse", f"{commit}^{{tree}}", cwd=REPO)
+
+
+def share(place: Path, tip: str) -> list[str]:
+    """Remove from place the patches that patches/ has; return all names.
+
+    A name is relative to patches/.  What patches/ has in another form gets
+    its number.
+    """
+    ours = {path.name[5:]: path for path in PATCHES.glob("*.patch")}
+    commits = git("rev-list", "--reverse", f"base..{tip}", cwd=REPO).split()
+    names = []
+    for path, commit in zip(sorted(place.iterdir()), commits, strict=True):
+        own = ours.get(path.name[5:], path)
+        if own != path and words(own) == words(path) and \
+                does_the_same(own, commit):
+            path.unlink()
+            names.append(own.name)
+        else:
+            path.rename(place / own.name)
+            names.append(f"{KERNEL}/{own.name}")
+    return names
+
+
 def write_export(tip: str, place: Path) -> list[str]:
     """Write the export of base..tip below place; return the patch names.
 
@@ -58,24 +100,27 @@ def write_export(tip: str, place: Path) -> list[str]:
     if git("rev-list", "--merges", f"base..{tip}", cwd=REPO):
         raise Fail("the work tree's history has a merge: rebase it to one "
                    "line of commits above 'base'")
-    patches = place / "patches"
-    patches.mkdir()
+    patches = place / "patches" / KERNEL
+    patches.mkdir(parents=True)
     git("format-patch", "-q", "--no-numbered", "--zero-commit",
         "--no-signature", "--no-renames", "--no-base", "--no-thread",
         "--diff-algorithm=histogram", "--unified=3", "--stat=72",
         "--abbrev=12", "--src-prefix=a/", "--dst-prefix=b/",
         "--filename-max-length=60", "-o", patches, f"base..{tip}", cwd=REPO)
-    names = sorted(path.name for path in patches.iterdir())
+    names = share(patches, tip) if KERNEL else \
+        sorted(path.name for path in patches.iterdir())
     rows = [f"# Linux v{wanted()['VERSION']}: apply in this order, from the "
-            "top of the tree, with -p1.", "# Written by 'make export'."]
+            "top of the tree, with -p1.", "# Written by 'make export"
+            f"{f' KERNEL={KERNEL}' if KERNEL else ''}'."]
     last = None
     for name in names:
-        title = heading(patches / name)
+        file = place / "patches" / name
+        title = heading(file if file.exists() else PATCHES / name)
         if title != last:
             rows += ["", f"# {title}"]
             last = title
         rows.append(name)
-    (place / "series").write_text("\n".join(rows) + "\n")
+    (place / SERIES.name).write_text("\n".join(rows) + "\n")
 
     added = git("diff", "--name-only", "--no-renames", "--diff-filter=A",
                 f"base..{tip}", cwd=REPO).split()
@@ -91,8 +136,8 @@ def write_export(tip: str, place: Path) -> list[str]:
 
 def exported(place: Path) -> dict[str, bytes]:
     """Return the exported files below place."""
-    paths = [place / "series"]
-    for part in ("patches", *COPIES.values()):
+    paths = [place / SERIES.name, *(place / "patches" / KERNEL).glob("*")]
+    for part in COPIES.values():
         paths += (place / part).rglob("*")
     # A README.md beside the copies, for instance, is the repository's own.
     return {str(path.relative_to(place)): path.read_bytes()
