@@ -4,7 +4,8 @@
 Builds what is missing, boots both kernels one after the other with the same
 programs, times the copy of I/O bitmaps on this machine's own processor,
 prints the tables, and writes JSON and plots to build/results.  With --publish
-the last result goes to results/ and into README.md instead.
+the last result goes to results/ and into README.md instead.  With KERNEL= the
+results go to results/KERNEL, and README.md stays as it is.
 """
 
 import argparse
@@ -17,13 +18,14 @@ from typing import Any
 
 from tools import measure_copy, measure_ports, measure_yield
 from tools.build import KERNELS, SIDES, build_sides, describe, source
-from tools.core import (PUBLISHED, RESULTS, ROOT, Fail, build_lock, git,
-                        read_json, run_main, say, shown_path, stage,
+from tools.core import (KERNEL, PUBLISHED, RESULTS, ROOT, Fail, build_lock,
+                        git, read_json, run_main, say, shown_path, stage,
                         write_atomically, write_json)
 from tools.figures import Key, Samples, now
 from tools.guest import choose_kvm
 from tools.measure_ports import MEMORY, PORTS
 from tools.measure_yield import KEY, YIELD
+from tools.series.apply import has_yield
 from tools.tables import console, number, ratio, table
 
 PLOTS = ("bench.svg", "yield.svg")
@@ -43,6 +45,8 @@ SWITCHES = {
 }
 WORKER = "polite-20us-slice-2.8ms-hogs-1"
 POLLERS = "poll-15-hogs-1"
+COLUMNS = ["what", "base", "series", "series / base", "copy, cycles: base",
+           "series"]
 
 
 # --- measuring -------------------------------------------------------------
@@ -56,6 +60,7 @@ def measure() -> dict[str, Any]:
                           capture_output=True, text=True).stdout
     sides: dict[str, Any] = {side: describe(side) for side in SIDES}
     yields: dict[str, Any] = {}
+    with_yield = has_yield()
     report = {"benchmark": PORTS, "version": 1, "accel": accel,
               "unit": UNITS[accel],
               "machine": {"cpu": measure_copy.cpuinfo("model name"),
@@ -64,8 +69,9 @@ def measure() -> dict[str, Any]:
               "date": now(),
               "repository": git("rev-parse", "-q", "--verify", "HEAD",
                                 cwd=ROOT, check=False).strip() or None,
-              "sides": sides,
-              "yield": {"benchmark": YIELD, "version": 1, "sides": yields}}
+              "sides": sides}
+    if with_yield:
+        report["yield"] = {"benchmark": YIELD, "version": 1, "sides": yields}
     for side, folder in folders.items():
         with stage(f"measuring I/O ports on the {side} kernel ({accel})"):
             sides[side][PORTS] = measure_ports.measure_ports(folder, side,
@@ -73,6 +79,8 @@ def measure() -> dict[str, Any]:
         with stage(f"measuring memory on the {side} kernel"):
             sides[side][MEMORY] = measure_ports.measure_memory(folder, side,
                                                                kvm)
+        if not with_yield:
+            continue
         with stage(f"measuring sched_yield() on the {side} kernel"):
             yields[side] = measure_yield.measure_yield(folder, side, kvm=kvm)
     with stage("timing the copies of I/O bitmaps in user space"):
@@ -89,7 +97,8 @@ def load(path: Path) -> dict[str, Any]:
         for side in SIDES:
             report["sides"][side][PORTS]["cases"]
             report["sides"][side][MEMORY]["cases"]
-            report["yield"]["sides"][side]["cases"]
+            if has_yield():
+                report["yield"]["sides"][side]["cases"]
     except (KeyError, TypeError):
         raise Fail(f"{shown_path(path)} is no whole result of 'make bench': "
                    "run that first") from None
@@ -99,8 +108,9 @@ def load(path: Path) -> dict[str, Any]:
 def samples_of(report: dict[str, Any]) -> Samples:
     """Return all figures of the guests."""
     samples = measure_ports.samples_of(report)
-    for side in SIDES:
-        samples.add(KEY, side, report["yield"]["sides"][side])
+    if "yield" in report:
+        for side in SIDES:
+            samples.add(KEY, side, report["yield"]["sides"][side])
     return samples
 
 
@@ -109,10 +119,10 @@ def draw(report: dict[str, Any], folder: Path) -> None:
     from tools import plots  # here, because matplotlib is slow to load
 
     samples = samples_of(report)
-    for name, text in zip(PLOTS, (
-            plots.sweep(samples=samples),
-            plots.polite(samples=samples, columns=SIDES))):
-        write_atomically(folder / name, text)
+    write_atomically(folder / PLOTS[0], plots.sweep(samples=samples))
+    if "yield" in report:
+        write_atomically(folder / PLOTS[1], plots.polite(
+            samples=samples, columns=SIDES))
 
 
 # --- showing ---------------------------------------------------------------
@@ -121,8 +131,9 @@ def tables(report: dict[str, Any]) -> Iterator[str]:
     """Yield all tables of a result as Markdown."""
     yield from measure_ports.tables(report)
     yield from measure_copy.tables(report["copycost"])
-    yield ""
-    yield from measure_yield.tables(report["yield"])
+    if "yield" in report:
+        yield ""
+        yield from measure_yield.tables(report["yield"])
 
 
 def measured(report: dict[str, Any]) -> str:
@@ -167,6 +178,8 @@ def summary(report: dict[str, Any]) -> Iterator[list[str]]:
     tasks = report["sides"]["series"][MEMORY].get("tasks")
     yield [f"memory of the bitmaps of {tasks} tasks with one port, kB",
            *map(number, kilobytes), change(*kilobytes), "-", "-"]
+    if "yield" not in report:
+        return
 
     share, p99 = get(KEY, WORKER, "share"), get(KEY, WORKER, "p99", 1e6)
     limit = measure_yield.fair_limit(
@@ -192,8 +205,7 @@ def section(report: dict[str, Any]) -> list[str]:
             "alone, in user space with warm caches. A switch is one "
             "sched_yield() between two tasks, that is, two of them. All "
             "tables: [results/bench.md](results/bench.md).", "",
-            *table(["what", "base", "series", "series / base",
-                    "copy, cycles: base", "series"], summary(report)), "",
+            *table(COLUMNS, summary(report)), "",
             "![cost of a switch against the highest enabled port]"
             "(results/bench.svg)", ""]
 
@@ -210,14 +222,19 @@ def publish() -> None:
         raise Fail(f"README.md must have one {BEGIN} and one {END}")
     before, rest = text.split(BEGIN)
     PUBLISHED.mkdir(exist_ok=True)
-    for name in ("bench.json", *PLOTS):
+    pictures = PLOTS if "yield" in report else PLOTS[:1]
+    for name in ("bench.json", *pictures):
         shutil.copyfile(RESULTS / name, PUBLISHED / name)
+    short = [] if not KERNEL else ["", *table(COLUMNS, summary(report))]
     write_atomically(PUBLISHED / "bench.md", "\n".join(
-        ["# Results of `make bench`", "", measured(report), *tables(report),
-         "", *(f"![plot]({name})" for name in PLOTS), ""]))
-    write_atomically(readme, "\n".join(
-        [before + BEGIN, *section(report), END + rest.split(END)[1]]))
-    say(f"README.md and results/ have the figures of {report['date']}")
+        [f"# Results of `make bench{f' KERNEL={KERNEL}' if KERNEL else ''}`",
+         "", measured(report), *short, *tables(report),
+         "", *(f"![plot]({name})" for name in pictures), ""]))
+    if not KERNEL:
+        write_atomically(readme, "\n".join(
+            [before + BEGIN, *section(report), END + rest.split(END)[1]]))
+    say(f"{shown_path(PUBLISHED)}/{'' if KERNEL else ' and README.md'} have "
+        f"the figures of {report['date']}")
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from tools.measure_ports import measure_ports
 from tools.measure_yield import measure_yield
 from tools.selftests import (YIELD_TESTS, boot_logged, boot_yield, install,
                              run_installed, run_yield, wanted_x86)
-from tools.series.apply import (PATCHES, SERIES, begin, series_key,
+from tools.series.apply import (PATCHES, SERIES, begin, has_yield, series_key,
                                 series_patches, touched_files)
 from tools.series.base import REPO
 from tools.series.checkpatch import checkpatch, checkpatch_tree
@@ -301,11 +301,6 @@ def check_ports(folder: Path) -> None:
                    f"{high / none:.2f} times as much as none")
 
 
-def is_yield(path: str) -> bool:
-    """Tell whether a file that the series touches is of sched_yield()."""
-    return path.startswith("kernel/sched/")
-
-
 def check_yields(folder: Path) -> None:
     """All figures of the series repeat, with the feature bits off and on."""
     cases = ("switch-proc-10", "switch-thread-2",
@@ -421,7 +416,7 @@ def group_kernels(count: Count) -> None:
               check_ports, folders["base"])
     parts: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
         (check_race, ()), (compare_selftests, (kvm,))]
-    if any(map(is_yield, touched_files(series_patches()))):
+    if has_yield():
         count.run("yield_latency: repeats", check_yields, folders["series"])
         parts.insert(1, (check_yield, ()))
     for function, arguments in parts:

@@ -43,6 +43,12 @@ def touched_files(names: list[str]) -> list[str]:
     return sorted({path for pair in pairs for path in pair})
 
 
+def has_yield() -> bool:
+    """Tell whether the series has a part on sched_yield(): 6.1 has none."""
+    return any(path.startswith("kernel/sched/")
+               for path in touched_files(series_patches()))
+
+
 def is_kernel(path: str) -> bool:
     """Tell whether a file of a kernel tree is part of the kernel itself."""
     return not path.startswith(("tools/", "Documentation/", "scripts/",
