@@ -24,7 +24,7 @@ export KERNEL KSRC FORCE ACCEL NAME EMAIL SET ONTO BRANCH BASE GATES FILES ROOTF
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report tree \
-	export rebase submit lab clean
+	export rebase submit lab release clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm] ..."
@@ -79,6 +79,9 @@ submit: deps ## write the mails, from KSRC=clone NAME= EMAIL=; never sends
 
 lab: deps ## write job definitions for a LAVA lab, see lab/README.md
 	@$(RUN)lab $(if $(FILES),--jobs,--run)
+
+release: deps ## write build/release: a patch per kernel, a tarball, checksums
+	@$(RUN)release
 
 clean: ## remove what was built, keep the downloads; ALL=1 removes build/
 	@tools/clean $(if $(ALL),--all)

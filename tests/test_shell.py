@@ -105,7 +105,7 @@ def test_deps_without_dpkg_names_the_missing_tool(system: Box) -> None:
 
 # --- clean ---
 
-KEPT = [".lock", "base.source", "docs-venv", "download", "linux.git",
+KEPT = [".lock", "6.1", "base.source", "docs-venv", "download", "linux.git",
         "sparse", "tree", "venv", "xen"]
 
 
@@ -116,7 +116,7 @@ def used(box: Box) -> Box:
     write(box.build, {f"{name}/x": "x" for name in (
         "obj", "src", "programs", "logs", "results", "tmp/guest-1",
         "a-kind-of-kernel-to-come", "docs-venv", "download", "sparse", "venv",
-        "xen")})
+        "xen", "6.1/obj", "6.1/download")})
     return box
 
 
@@ -128,6 +128,8 @@ def test_clean_keeps_what_takes_long_to_get(used: Box) -> None:
     before = snapshot(used.build / "tree")
     used.done("tools/clean")
     assert left(used) == KEPT
+    assert [path.name for path in (used.build / "6.1").iterdir()] == [
+        "download"]
     assert snapshot(used.build / "tree") == before
     used.done(TREE, KSRC=used.temp / "linux", say="branch work")
     used.done("tools/clean", "--all")
@@ -148,16 +150,18 @@ def test_clean_all_keeps_work_that_was_not_exported(used: Box) -> None:
 
 def test_clean_waits_for_no_job_and_disturbs_none(used: Box) -> None:
     before = left(used)
-    process = subprocess.Popen(
-        ["flock", used.build / ".lock", "sh", "-c",
-         f"echo x >{used.temp}/held; exec sleep 60"])
-    try:
-        wait_for(used.temp / "held")
-        for args in ((), ("--all",)):
-            run = used.run("tools/clean", *args, FORCE=1)
-            assert run.status == 1
-            assert run.err.startswith("error: another job is running below")
-    finally:
-        process.kill()
-        process.wait()
+    for lock in (".lock", "6.1/.lock"):
+        (used.temp / "held").unlink(missing_ok=True)
+        process = subprocess.Popen(
+            ["flock", used.build / lock, "sh", "-c",
+             f"echo x >{used.temp}/held; exec sleep 60"])
+        try:
+            wait_for(used.temp / "held")
+            for args in ((), ("--all",)):
+                run = used.run("tools/clean", *args, FORCE=1)
+                assert run.status == 1
+                assert run.err.startswith("error: another job is running")
+        finally:
+            process.kill()
+            process.wait()
     assert left(used) == before
