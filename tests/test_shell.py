@@ -19,7 +19,8 @@ APT = "apt-get install -y --no-install-recommends"
 
 # --- arguments ---
 
-@pytest.mark.parametrize("job", [*JOBS, "tools/deps", "tools/clean"])
+@pytest.mark.parametrize("job", [*JOBS, "tools/deps", "tools/clean",
+                                 "tools/affected"])
 def test_a_job_has_help_and_refuses_what_it_does_not_know(box: Box,
                                                           job: str) -> None:
     run = box.done(job, "--help", KSRC="/none", say="usage: ")
