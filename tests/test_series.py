@@ -318,6 +318,10 @@ def test_checkpatch_excuses_only_types_that_look_like_calls() -> None:
     assert excused(text)
     assert not excused(text.replace("FIXTURE_DATA", "mul"))
     assert not excused(text.replace("CHECK:SPACING", "ERROR:CODE_INDENT"))
+    text = ("WARNING:PREFER_DEFINED_ATTRIBUTE_MACRO: Prefer __printf(a, b)\n"
+            "+#define __printf(a, b) __attribute__((format(printf, a, b)))\n")
+    assert excused(text)
+    assert not excused(text.replace("#define __printf(a, b)", "int f()"))
 
 
 # --- build/tree and the export ---

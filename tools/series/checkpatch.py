@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tools.core import Fail, git, need_tool
+from tools.core import KERNEL, Fail, git, need_tool
 from tools.series.base import REPO
 
 # What checkpatch.pl reads of a kernel tree, or takes one by.
@@ -38,11 +38,18 @@ def codespell_dictionary() -> Path:
 
 
 def excused(finding: str) -> bool:
-    """Tell whether checkpatch took a macro for a type's name for arithmetic.
+    """Tell whether checkpatch wants what cannot be.
 
-    FIXTURE_DATA() and FIXTURE_VARIANT() of kselftest_harness.h and ElfW() of
-    the C library are types.
+    It takes a macro for a type's name for arithmetic: FIXTURE_DATA() and
+    FIXTURE_VARIANT() of kselftest_harness.h and ElfW() of the C library are
+    types.  It wants a macro in its own definition, and no name twice in the
+    harness's __TEST_F_IMPL().
     """
+    if re.match(r"WARNING:PREFER_DEFINED_ATTRIBUTE_MACRO|CHECK:MACRO_ARG_REUSE",
+                finding):
+        return bool(re.search(
+            r"^\+#define (__\w+(\(.*\))? __attribute__|__TEST_F_IMPL\()",
+            finding, re.M))
     return bool(re.match(r"CHECK:SPACING|CHECK:CAMELCASE|WARNING:LINE_SPACING",
                          finding)
                 and re.search(r"^\+.*\b(FIXTURE_DATA|FIXTURE_VARIANT|ElfW)\(",
@@ -60,6 +67,9 @@ def checkpatch(mail: str, tree: Path, *options: str) -> None:
     # A test of a system call that may be missing has to look at ENOSYS.
     if re.search(r"^\+\+\+ b/tools/testing/selftests/", mail, re.M):
         ignored.append("ENOSYS")
+    # Older kernels want other words after Assisted-by:.
+    if KERNEL:
+        ignored.append("BAD_SIGN_OFF")
     done = subprocess.run(
         ["./scripts/checkpatch.pl", "--strict", "--codespell", *options,
          f"--codespellfile={codespell_dictionary()}", "--show-types",
