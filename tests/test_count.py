@@ -17,7 +17,8 @@ from tools.guest import Result
 def count(tmp_path, replace):
     """A Count that expects the skips of 'slow*' only."""
     (tmp_path / "expected-skips").write_text("# Why.\nslow*  # too slow\n\n")
-    replace(counting, CONFIGS=tmp_path, series_key=lambda: "key")
+    replace(counting, CONFIGS=tmp_path,
+            series_key=lambda only=False: "part" if only else "key")
     return Count()
 
 
@@ -75,7 +76,7 @@ def group_empty(count):
     count.skip("slow", "slow")
 
 
-def test_groups(count, tmp_path, capsys):
+def test_groups(count, tmp_path, capsys, replace):
     record = tmp_path / "gates.json"
     record.write_text(json.dumps({
         "old": {"key": "old"}, "kept": {"key": "key", "passed": 3}}))
@@ -86,13 +87,17 @@ def test_groups(count, tmp_path, capsys):
     assert "==> good: Good ones." in out
     assert "FAIL  bad: no" in out and "empty: nothing of it ran" in out
     # What failed, or is of other patches, has not passed.
-    known = recorded("key", record)
+    known = recorded(record)
     assert set(known) == {"good", "kept"}
     assert (known["good"]["passed"], known["good"]["skipped"]) == (1, 1)
-    assert recorded("other", record) == {}
+    replace(counting, series_key=lambda only=False: "part")
+    assert recorded(record) == {}
+    record.write_text(json.dumps({name: {"key": "part"}
+                                  for name in ("matrix", "sparse")}))
+    assert set(recorded(record)) == {"matrix", "sparse"}
     record.unlink()
     run_groups(count, {"good": group_good})
-    assert not record.exists() and recorded("key", record) == {}
+    assert not record.exists() and recorded(record) == {}
 
 
 # --- selftests in a guest --------------------------------------------------

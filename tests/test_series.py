@@ -293,17 +293,23 @@ def test_a_patch_that_does_not_apply_is_named_with_file_and_line(
 
 def test_a_record_is_of_what_the_patches_change(
         box: Box, patches: dict[str, bytes]) -> None:
-    def key(patches: dict[str, bytes]) -> str:
+    def keys(patches: dict[str, bytes]) -> list[str]:
         box.set_patches(patches)
         return box.done("from tools.series.apply import series_key\n"
-                        "print(series_key())\n").out
+                        "print(series_key(), series_key(True))\n").out.split()
 
-    name = sorted(patches)[0]
-    words = patches[name].replace(b"Subject: ", b"Subject: Other words ")
-    code = patches[name].replace(b"/* ioport 10 */", b"/* ioport ten */")
-    assert words != patches[name] != code
-    assert key(patches) == key(patches | {name: words})
-    assert key(patches) != key(patches | {name: code})
+    def changed(old: bytes, new: bytes, name: str) -> list[bool]:
+        assert old in patches[name]
+        changes = {name: patches[name].replace(old, new)}
+        return [one != other for one, other in zip(
+            keys(patches), keys(patches | changes), strict=True)]
+
+    name, test = sorted(patches)[:2]
+    assert changed(b"Subject: ", b"Subject: Other words ", name) == [
+        False, False]
+    assert changed(b"/* ioport 10 */", b"/* ioport ten */", name) == [
+        True, True]
+    assert changed(b"/* window 3 */", b"/* three */", test) == [True, False]
 
 
 def test_a_series_that_names_no_file_and_none(box: Box, ksrc: Path) -> None:

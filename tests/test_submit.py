@@ -133,7 +133,7 @@ def test_the_tags_are_in_the_order_of_the_tip_tree():
 def test_gates_that_were_not_passed_stop_it(monkeypatch):
     monkeypatch.setattr(submit, "RECORDED", ("one", "two"))
     known = {"one": {"passed": 10}, "two": {"passed": 5}}
-    monkeypatch.setattr(submit, "recorded", lambda key: known)
+    monkeypatch.setattr(submit, "recorded", lambda: known)
     assert submit.passed_gates("all") == "15 passed, 0 failed"
     del known["two"]
     with pytest.raises(Fail, match='make gates ONLY="two"'):

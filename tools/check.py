@@ -33,7 +33,7 @@ from tools.measure_ports import measure_ports
 from tools.measure_yield import measure_yield
 from tools.selftests import (YIELD_TESTS, boot_logged, boot_yield, install,
                              run_installed, run_yield, wanted_x86)
-from tools.series.apply import (PATCHES, SERIES, begin, has_yield, series_key,
+from tools.series.apply import (PATCHES, SERIES, begin, has_yield,
                                 series_patches, touched_files)
 from tools.series.base import REPO
 from tools.series.checkpatch import checkpatch, checkpatch_tree
@@ -428,7 +428,7 @@ def group_kernels(count: Count) -> None:
 
 def group_record(count: Count) -> None:
     """These patches have passed the gates (results/gates.json)."""
-    known = recorded(series_key())
+    known = recorded()
     for name in PORT_GATES if KERNEL else RECORDED:
         row = known.get(name)
         if row:

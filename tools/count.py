@@ -11,6 +11,8 @@ from tools.core import CONFIGS, PUBLISHED, Fail, read_json, say, write_json
 from tools.series.apply import series_key
 
 GATES_RECORD = PUBLISHED / "gates.json"
+# Groups that read only what the series changes of the kernel itself.
+KERNEL_ONLY = ("matrix", "sparse")
 
 
 class Count:
@@ -80,7 +82,6 @@ def run_groups(count: Count, groups: dict[str, Callable[[Count], None]],
     record: the file that keeps which groups this series passed, if all of
     each group runs.
     """
-    key = series_key()
     for name, function in groups.items():
         passed, failed, skipped = count.passed, count.failed, count.skipped
         say(f"==> {name}: {function.__doc__}")
@@ -92,16 +93,18 @@ def run_groups(count: Count, groups: dict[str, Callable[[Count], None]],
             count.fail(name, "nothing of it ran")
         if record and count.failed == failed:
             now = datetime.datetime.now(datetime.timezone.utc)
-            write_json(record, recorded(key, record) | {name: {
-                "key": key, "passed": count.passed - passed,
+            write_json(record, recorded(record) | {name: {
+                "key": series_key(name in KERNEL_ONLY),
+                "passed": count.passed - passed,
                 "skipped": count.skipped - skipped,
                 "date": now.isoformat(timespec="minutes")}})
 
 
-def recorded(key: str, record: Path = GATES_RECORD) -> dict[str, dict]:
-    """Return the groups that the series of this key passed.
+def recorded(record: Path = GATES_RECORD) -> dict[str, dict]:
+    """Return the groups that this series passed.
 
     {group: {"key", "passed", "skipped", "date"}}.
     """
+    keys = {only: series_key(only) for only in (False, True)}
     return {group: row for group, row in read_json(record, {}).items()
-            if row["key"] == key}
+            if row["key"] == keys[group in KERNEL_ONLY]}

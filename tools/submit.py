@@ -23,8 +23,8 @@ from tools.core import (BUILD, GIT_IDENTITY, LOGS, ROOT, Fail, build_lock,
                         scratch, shown_path, stage, write_json)
 from tools.count import recorded
 from tools.gates import RECORDED
-from tools.series.apply import (PATCHES, series_key, series_patches,
-                                touched_files, why_not)
+from tools.series.apply import (PATCHES, series_patches, touched_files,
+                                why_not)
 from tools.series.base import accept, kernel_version
 from tools.series.checkpatch import PARTS, checkpatch
 
@@ -219,7 +219,7 @@ def check_mail(mail: EmailMessage, person: Person, is_patch: bool) -> None:
 
 def passed_gates(wish: str) -> str:
     """Say whether these patches passed the gates; Fail when they have to."""
-    known = recorded(series_key())
+    known = recorded()
     left = " ".join(name for name in RECORDED if name not in known)
     if left and wish != "no":
         raise Fail("these patches have not passed all gates: run 'make gates "

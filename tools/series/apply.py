@@ -60,14 +60,17 @@ def _contents() -> list[str | bytes]:
             for part in (name, (PATCHES / name).read_bytes())]
 
 
-def series_key() -> str:
+def series_key(kernel_only: bool = False) -> str:
     """Return a name of the base and of what each patch changes.
 
     Words of a changelog do not count: nothing that a gate runs reads them.
+    kernel_only: neither do tests and documents.
     """
-    texts = ((PATCHES / name).read_bytes() for name in series_patches())
-    return digest(*map("=".join, wanted().items()),
-                  *(text.partition(b"\ndiff --git ")[2] for text in texts))
+    changes = [re.split(rb"^diff --git a/", (PATCHES / name).read_bytes(),
+                        flags=re.M)[1:] for name in series_patches()]
+    return digest(*map("=".join, wanted().items()), *(
+        change for part in changes for change in part
+        if not kernel_only or is_kernel(change.decode(errors="replace"))))
 
 
 @contextlib.contextmanager
