@@ -201,6 +201,7 @@ def test_tests_of_yield(count, booted, tmp_path):
     selftests.run_yield(count, "sched", tmp_path, [tmp_path / "yield_test"],
                         "yield")
     assert [row[0] for row in count.rows[-3:]] == ["fail", "skip", "skip"]
+    assert count.rows[-3][2].startswith("all cases skipped")
     # It does not come up.
     selftests.run_yield(count, "sched", tmp_path, [], "yield")
     assert count.rows[-1][:2] == ("fail", "sched")
