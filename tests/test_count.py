@@ -2,12 +2,13 @@
 """Counting tests, and counting what selftests in a guest came to."""
 
 import json
+import subprocess
 
 import pytest
 
 from conftest import write
 from tools import count as counting
-from tools import guest, ktap, selftests
+from tools import guest, selftests
 from tools.core import Fail
 from tools.count import Count, recorded, run_groups
 from tools.guest import Result
@@ -109,7 +110,7 @@ def booted(tmp_path, replace):
     console = tmp_path / "console"
     console.write_text("Linux\n")
 
-    def fake(folder, command, **options):
+    def fake(folder, command, name, **options):
         asked.append((command, options))
         if not texts:
             raise guest.Lost("it hangs", True, "", console)
@@ -142,7 +143,7 @@ def test_programs_count_as_one_each(count, booted, tmp_path):
                            kunit=True, memory="2G")
     (command, options), = asked
     assert f"{tmp_path}/ioperm_latency_64 --rounds 50 --warmup 5;" in command
-    assert options["memory"] == "2G" and options["name"] == "name"
+    assert options["memory"] == "2G"
     rows = {name: kind for kind, name, _ in count.rows}
     assert rows == {
         "slow: boots": "ok", "slow: iopl_32": "ok",
@@ -150,7 +151,6 @@ def test_programs_count_as_one_each(count, booted, tmp_path):
         "slow: idle": "skip", "slow: lost": "fail", "slow: no splat": "ok",
         "slow: KUnit: x86_io_bitmap.b": "ok",
         "slow: KUnit: x86_io_bitmap.c": "fail"}
-    assert "KUnit" in (tmp_path / "LOGS/name.ktap").read_text()
     # A guest that hangs, and a kernel that warns.
     selftests.run_programs(count, "hangs", tmp_path, programs, "name")
     assert count.rows[-1][:2] == ("fail", "hangs: boots")
@@ -161,15 +161,10 @@ def test_programs_count_as_one_each(count, booted, tmp_path):
 
 
 def test_cases_that_are_not_whole_or_not_there_fail(count, tmp_path):
-    log = tmp_path / "log"
-    selftests.count_cases(count, "a", "1..2\nok 1 b\n", log)
+    selftests.count_cases(count, "a", "1..2\nok 1 b\n", tmp_path)
     assert numbers(count) == (1, 1, 0)
-    selftests.count_kunit(count, "a", "1..1\nok 1 another_suite\n", log)
+    selftests.count_kunit(count, "a", "1..1\nok 1 another_suite\n", tmp_path)
     assert numbers(count) == (1, 2, 0)
-    selftests.count_run(count, "a", None, log)
-    for status in (0, 4, 1, None):
-        selftests.count_status(count, "slow", status, log)
-    assert numbers(count) == (2, 5, 1)
 
 
 def test_tests_of_yield(count, booted, tmp_path):
@@ -220,9 +215,10 @@ def test_installed_tests(booted, tmp_path, replace):
     names.append("x86/a_64")
     with pytest.raises(Fail, match="not installed: x86/a_64"):
         selftests.install("series", tmp_path)
-    texts.append("ok 1 selftests: x86: a_32\nnot ok 2 selftests: x86: b\n")
+    texts.append("ok 1 selftests: x86: a_32\n# 1..1\n# ok 1 c # SKIP no\n"
+                 "ok 2 selftests: x86: b\n")
     assert selftests.run_installed(tmp_path, place, "name", False,
-                                   ["a_32"]) == {"a_32": "pass", "b": "fail"}
+                                   ["a_32"]) == {"a_32": "pass", "b": "skip"}
     assert "-t x86:a_32" in asked[0][0] and asked[0][1]["share"] == place
     # With the first guest b_32 dies, and another one runs what is left.
     (place / "kselftest-list.txt").write_text("x86:a_32\nx86:b_32\nx86:c_32\n")
@@ -233,4 +229,32 @@ def test_installed_tests(booted, tmp_path, replace):
     assert "x86:c_32" in asked[-1][0] and "x86:b_32" not in asked[-1][0]
     with pytest.raises(guest.Lost):
         selftests.run_installed(tmp_path, place, "none", False)
-    assert ktap.runner((tmp_path / "LOGS/name.ktap").read_text())
+
+
+@pytest.mark.parametrize("side, wakes, hits, fault", [
+    ("base", 50, 1, ""), ("base", 50, 0, "not hit"),
+    ("series", 100000, 0, ""), ("series", 100000, 1, "hit"),
+    ("series", 99999, 0, "did not run to its end")])
+def test_what_the_race_showed(side, wakes, hits, fault):
+    """The wake-ups of both CPUs count, those of other cases do not."""
+    figures, why = selftests.race_result(
+        f"# iopl: CPU 0: wakes {wakes} hits {hits}\n# iopl: CPU 1: wakes "
+        "100000 hits 0\n# iopl-migrate: CPU 1: wakes 9 hits 9\n", "iopl",
+        side, 200000)
+    assert figures == f"{hits} hits in {100000 + wakes} wake-ups"
+    assert why.startswith(fault) and bool(why) == bool(fault)
+
+
+def test_what_the_programs_of_the_runner_print_is_kept(tmp_path, replace):
+    """It opens /dev/stdout, which is the console of the guest."""
+    (tmp_path / "stdout").symlink_to(tmp_path / "console")
+
+    def boot(folder, command, name):
+        with open(tmp_path / "output", "w") as out:
+            subprocess.run(command.replace("/dev", str(tmp_path)), shell=True,
+                           check=True, stdout=out)
+
+    replace(selftests, boot=boot)
+    selftests.boot_runner(
+        tmp_path, "echo 1; echo 2 >>/dev/stdout; echo 3", "name")
+    assert (tmp_path / "output").read_text() == "1\n2\n3\n"

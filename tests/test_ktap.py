@@ -115,12 +115,23 @@ def test_verdicts(wanted, status, rows):
     assert verdict(Run("hello\n", 4, 0))[0] == "skip"
 
 
-def test_the_runner_of_kselftest():
-    assert runner("TAP version 13\n1..3\n# selftests: x86: a_32\n"
-                  "ok 1 selftests: x86: a_32\n"
-                  "not ok 2 selftests: x86: a_64 # exit=1\n"
-                  "ok 3 selftests: sched: b # SKIP\n") == {
-        "x86: a_32": "pass", "x86: a_64": "fail", "sched: b": "skip"}
+@pytest.mark.parametrize("said, result, verdict", [
+    ("", "ok 1 NAME", "pass"), ("# [OK] old\n", "ok 1 NAME", "pass"),
+    ("", "not ok 1 NAME # exit=1", "fail"), ("", "ok 1 NAME # SKIP", "skip"),
+    # One case passes, or all skip, whatever the runner says.
+    ("# 1..2\n# ok 1 # SKIP a: no\n# ok 2 b\n", "ok 1 NAME", "pass"),
+    ("# 1..2\n# ok 1 # SKIP a: no\n# ok 2 b # SKIP no\n", "ok 1 NAME",
+     "skip"),
+    ("# 1..0 # SKIP no\n", "ok 1 NAME", "skip"),
+    # One that ends in mid-line.
+    ("# 1..1\n# ok 1 a\n# so", "not ok 1 NAME # exit=9", "fail")])
+def test_the_runner_of_kselftest(said, result, verdict):
+    text = f"# selftests: x86: a\n{said}{result}\n".replace(
+        "NAME", "selftests: x86: a")
+    assert runner(f"TAP version 13\n1..2\n{text}") == {"x86: a": verdict}
+    # What another one prints does not count.
+    assert runner(f"# ok 1 c\nok 1 selftests: sched: b\n{text}# ok 1 d\n"
+                  ) == {"sched: b": "pass", "x86: a": verdict}
 
 
 def test_what_a_shell_prints_can_be_split():
@@ -134,6 +145,8 @@ def test_what_a_shell_prints_can_be_split():
     assert {name: (run.output.strip(), run.status)
             for name, run in split(said).items()} == {
         "one": ("ok 1", 0), "two": ("", 3), "three": ("exit_with 0", 0)}
-    # A program that did not end.
-    assert split("@@ begin a\nx\n@@ end a -1 7\n@@ begin b\nso far\n") == {
-        "a": Run("x\n", -1, 7), "b": Run("so far\n", None, None)}
+    # A program that did not end, and one that did not begin.
+    assert split("@@ begin a\nx\n@@ end a -1 7\n@@ begin b\nso far\n",
+                 ("c", "a")) == {
+        "a": Run("x\n", -1, 7), "b": Run("so far\n", None, None),
+        "c": Run("", None, None)}

@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 
 from tools import ktap
 from tools.build import (SIDES, build_selftests, build_sides, make_arguments,
-                         source)
+                         selftest_names, source)
 from tools.core import (KERNEL, LOGS, ROOT, Fail, build_lock, duration, git,
                         in_parallel, need_tool, run_logged, run_main, say,
                         scratch, shown_path, stage, tail)
@@ -31,8 +31,10 @@ from tools.gates import RECORDED
 from tools.guest import boot, check_splat, choose_kvm
 from tools.measure_ports import measure_ports
 from tools.measure_yield import measure_yield
-from tools.selftests import (YIELD_TESTS, boot_logged, boot_yield, install,
-                             run_installed, run_yield, wanted_x86)
+from tools.mutants import read_mutants
+from tools.selftests import (RACE, RACE_CASES, YIELD_TESTS, boot_yield,
+                             install, race_command, race_result,
+                             run_installed, run_yield)
 from tools.series.apply import (PATCHES, SERIES, begin, has_yield,
                                 series_patches, touched_files)
 from tools.series.base import REPO
@@ -40,12 +42,10 @@ from tools.series.checkpatch import checkpatch, checkpatch_tree
 from tools.series.export import differences, write_export
 
 TESTS = ROOT / "tests"
-QUICK_TESTS = ("test_core.py", "test_check.py", "test_gates.py")
 TESTS_SECONDS = 900
 TAGS = r"^(Signed-off-by|Reviewed-by|Acked-by|Tested-by|Co-developed-by):"
 # The drop window is one instruction boundary: on the base, the case that is
 # hardest to hit is hit 13 times in 200000 wake-ups.
-RACE_CASES = ("last-port", "unshare", "iopl", "exit")
 RACE_SECONDS = 1200
 RACE_WAKES = 100000
 RACE_SEEDS = 12
@@ -57,47 +57,28 @@ PORT_GATES = ("prefixes", "i386")
 
 # --- the tools -------------------------------------------------------------
 
-def percent(log: Path) -> str:
-    """Say how far pytest has come by its log."""
-    return "".join(re.findall(r"\[ *\d+%\]", log.read_text())[-1:])
-
-
 def group_scripts(count: Count) -> None:
     """The tests of the tools (tests/)."""
-    run_pytest(count, [TESTS])
-
-
-def group_quick(count: Count) -> None:
-    """Some tests of the tools."""
-    run_pytest(count, [TESTS / name for name in QUICK_TESTS])
-
-
-def run_pytest(count: Count, paths: list[Path]) -> None:
-    """Run tests of the tools and count each."""
     report, log = LOGS / "scripts.xml", LOGS / "scripts.log"
     report.unlink(missing_ok=True)
     status = run_logged(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          "--continue-on-collection-errors", f"--junitxml={report}",
-         *map(str, paths)],
-        log, cwd=ROOT, timeout=TESTS_SECONDS, check=False, progress=percent)
+         str(TESTS)],
+        log, cwd=ROOT, timeout=TESTS_SECONDS, check=False, progress=lambda log: "".join(
+            re.findall(r"\[ *\d+%\]", log.read_text())[-1:]))
     # pytest's own status: 0 all passed, 1 some failed, 2 and more no result.
     if status not in (0, 1) or not report.exists():
         raise Fail(f"pytest did not run ('make deps' installs it); the end "
                    f"of {shown_path(log)}:\n{tail(log)}")
+    verdicts = {"failure": "fail", "error": "fail", "skipped": "skip"}
     for case in ElementTree.parse(report).iter("testcase"):
         place = case.get("classname", "").rpartition(".")[2]
-        title = f"scripts: {place}: {case.get('name')}"
-        results = [child for child in case
-                   if child.tag in ("failure", "error", "skipped")]
-        if not results:
-            count.ok(title)
-            continue
-        why = results[0].get("message", "").partition("\n")[0]
-        if results[0].tag == "skipped":
-            count.skip(title, why)
-        else:
-            count.fail(title, f"{why} (all of it: {shown_path(log)})")
+        verdict, why = next((
+            (verdicts[child.tag], child.get("message", "").partition("\n")[0])
+            for child in case if child.tag in verdicts), ("pass", ""))
+        count.add(verdict, f"scripts: {place}: {case.get('name')}", why + (
+            f" (all of it: {shown_path(log)})" if verdict == "fail" else ""))
 
 
 # --- the patch files -------------------------------------------------------
@@ -118,20 +99,23 @@ def check_quilt(tip: str) -> None:
     A patch that several kernels share may find its place at an offset.
     """
     need_tool("quilt", "quilt")
-    names = series_patches()
+    names, log = series_patches(), LOGS / "quilt.log"
     touched = touched_files(names)
-    environment = os.environ | {
-        "QUILT_PATCHES": str(PATCHES), "QUILT_SERIES": str(SERIES),
-        "QUILT_PC": ".pc", "LC_ALL": "C"}
-    log = LOGS / "quilt.log"
+
+    def quilt(tree: Path, *words: str) -> None:
+        run_logged(["quilt", "--quiltrc", "-", *words], log, cwd=tree,
+                   env=os.environ | {
+                       "QUILT_PATCHES": str(PATCHES), "QUILT_PC": ".pc",
+                       "QUILT_SERIES": str(SERIES), "LC_ALL": "C"},
+                   what=" ".join(["quilt", *words]))
+
     with scratch("quilt") as tree:
         present = git("ls-tree", "-r", "--name-only", "base", "--", *touched,
                       cwd=REPO).split()
         subprocess.run(["tar", "-x", "-C", str(tree)], check=True,
                        input=git("archive", "base", *present, cwd=REPO,
                                  raw=True))
-        run_logged(["quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0"], log,
-                   cwd=tree, env=environment, what="quilt push -a --fuzz=0")
+        quilt(tree, "push", "-a", "--fuzz=0")
         text = log.read_text(errors="replace")
         if "with fuzz" in text or "offset" in text and not KERNEL:
             raise Fail("quilt needed fuzz or an offset; see "
@@ -143,8 +127,7 @@ def check_quilt(tip: str) -> None:
             if git("show", f"{tip}:{path}", cwd=REPO, raw=True) != \
                     (tree / path).read_bytes():
                 raise Fail(f"quilt and git am give a different {path}")
-        run_logged(["quilt", "--quiltrc", "-", "pop", "-a"], log, cwd=tree,
-                   env=environment, what="quilt pop -a")
+        quilt(tree, "pop", "-a")
 
 
 def check_export(tip: str) -> None:
@@ -162,22 +145,18 @@ def check_export(tip: str) -> None:
 
 def check_mutants(tip: str) -> None:
     """Each diff of mutants/ applies to the series."""
-    paths = sorted((ROOT / "mutants").glob("*.patch"))
-    if not paths:
-        raise Fail("there is no patch in mutants/")
-    wrong = []
+    found, wrong = read_mutants([]), []
     with scratch("mutants") as place:
         index = {"GIT_INDEX_FILE": str(place / "index")}
         git("read-tree", tip, cwd=REPO, env=index)
-        for path in paths:
-            text = path.read_text(errors="surrogateescape")
+        for job in found:
             try:
                 git("apply", "--cached", "--check", "-", cwd=REPO, env=index,
-                    data=text.partition("\n---\n")[2])
+                    data=job.diff)
             except Fail:
-                wrong.append(path.name)
+                wrong.append(job.name)
     if wrong:
-        raise Fail(f"of {len(paths)}, these do not: {', '.join(wrong)}")
+        raise Fail(f"of {len(found)}, these do not: {', '.join(wrong)}")
 
 
 def group_series(count: Count) -> None:
@@ -235,7 +214,8 @@ def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
     places = {side: install(side, trees[side], ("x86",),
                             make_arguments(side)) for side in SIDES}
     count.ok("selftests/x86 of base and series build, 32 and 64 bit")
-    wanted = {side: wanted_x86(trees[side]) for side in SIDES}
+    wanted = {side: {Path(name).name for name in selftest_names(
+        trees[side], "x86")} for side in SIDES}
     found: dict[str, dict[str, str]] = {side: {} for side in SIDES}
 
     def run(side: str, names: set[str], again: str = "") -> None:
@@ -246,21 +226,21 @@ def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
                     folders[side], places[side], f"kselftest-{side}{again}",
                     kvm, chosen)
 
+    def verdicts(name: str) -> list[str | None]:
+        return [found[side].get(name) for side in SIDES]
+
     run("series", wanted["series"])
     run("base", {name for name in wanted["series"]
                  if found["series"].get(name) != "pass"})
-    rows = {name: [found[side].get(name) for side in SIDES]
-            for name in sorted(wanted["series"])}
     # Emulation makes tests of timing and of faults flaky. One more run of
     # both sides tells a flake of the base from a fault of the series; a test
     # of I/O ports gets no second chance.
-    again = {name for name, row in rows.items()
-             if is_worse(*row) and not name.startswith("iop")}
+    again = {name for name in wanted["series"]
+             if is_worse(*verdicts(name)) and not name.startswith("iop")}
     for side in SIDES:
         run(side, again, "-again")
-    for name in again:
-        rows[name] = [found[side].get(name) for side in SIDES]
-    for name, (before, after) in rows.items():
+    for name in sorted(wanted["series"]):
+        before, after = verdicts(name)
         title = f"selftests/x86: {name}"
         words = (f"{after or 'did not run'}, {before or 'not there'} on the "
                  f"base; see {shown_path(LOGS)}/kselftest-series.ktap")
@@ -317,42 +297,24 @@ def check_race(count: Count, folders: Folders) -> None:
     the base each case is tried with one seed after the other until it hits,
     because zero hits on the series prove something only then.
     """
-    name = "x86/ioperm_drop_race_64"
-    program = build_selftests([name])[name]
-    seeds = " ".join(map(str, range(1, RACE_SEEDS + 1)))
+    program, = build_selftests([RACE]).values()
     commands = {
-        "base": f"for c in {' '.join(RACE_CASES)}; do for s in {seeds}; do "
-                f"{program} --case $c --seed $s --wakes {RACE_WAKES // 4} "
-                "|| break; done; done; true",
+        "base": race_command(program, RACE_CASES, range(1, RACE_SEEDS + 1),
+                             RACE_WAKES // 4),
         "series": f"{program} --seed 1 --wakes {RACE_WAKES}"}
     # At once: each keeps one processor busy.
     found = in_parallel({side: functools.partial(
-        boot_logged, folders[side], commands[side], f"race-{side}", cpus=1,
+        boot, folders[side], commands[side], f"race-{side}", cpus=1,
         icount="skip-idle", timeout=RACE_SECONDS) for side in SIDES},
         os.cpu_count() or 1)
     for side, result in found.items():
         if isinstance(result, Fail):
             raise result
         for case in RACE_CASES:
-            count.run(f"drop window: {case} on {side}", check_hits,
-                      result.output, case, side)
-
-
-def check_hits(text: str, case: str, side: str) -> None:
-    """A case of ioperm_drop_race, by its output, hit as it should."""
-    counts = re.findall(rf"^# {case}: CPU \d+: wakes (\d+) hits (\d+)$",
-                        text, re.M)
-    wakes = sum(int(wakes) for wakes, _ in counts)
-    hits = sum(int(hits) for _, hits in counts)
-    figures = f"{hits} hits in {wakes} wake-ups"
-    if not counts or side == "series" and wakes < RACE_WAKES:
-        raise Fail(f"did not run to its end ({figures}); see "
-                   f"{shown_path(LOGS)}/race-{side}.ktap")
-    if side == "base" and not hits:
-        raise Fail(f"{figures}, although the window is there: this proves "
-                   "nothing")
-    if side == "series" and hits:
-        raise Fail(figures)
+            figures, fault = race_result(result.output, case, side, RACE_WAKES)
+            count.test(f"drop window: {case} on {side}", fault and (
+                f"{fault} ({figures}); see {shown_path(LOGS)}/race-{side}.ktap"
+                ))
 
 
 def check_yield(count: Count, folders: Folders) -> None:
@@ -368,12 +330,10 @@ def check_yield(count: Count, folders: Folders) -> None:
     failed = [case for run in runs.values()
               for case in ktap.parse(run.output).those("fail")]
     for kind in YIELD_CONTROLS:
-        what = f"{title}: {kind}_* fails on the base"
-        if any(case.startswith(f"yield.{kind}_") for case in failed):
-            count.ok(what)
-        else:
-            count.fail(what, "it does not: this proves nothing; see "
-                       f"{shown_path(LOGS)}/yield-tests-base.ktap")
+        fails = any(case.startswith(f"yield.{kind}_") for case in failed)
+        count.test(f"{title}: {kind}_* fails on the base", not fails and (
+            "it does not: this proves nothing; see "
+            f"{shown_path(LOGS)}/yield-tests-base.ktap"))
 
 
 def accessor_uses(tree: Path) -> list[str]:
@@ -414,16 +374,18 @@ def group_kernels(count: Count) -> None:
             return
     count.run("ioperm_latency: repeats, and the base pays for a high port",
               check_ports, folders["base"])
-    parts: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-        (check_race, ()), (compare_selftests, (kvm,))]
-    if has_yield():
-        count.run("yield_latency: repeats", check_yields, folders["series"])
-        parts.insert(1, (check_yield, ()))
-    for function, arguments in parts:
+
+    def part(function: Callable[..., None], *arguments: Any) -> None:
         try:
             function(count, folders, *arguments)
         except Fail as failure:
             count.fail(function.__name__, failure)
+
+    part(check_race)
+    if has_yield():
+        count.run("yield_latency: repeats", check_yields, folders["series"])
+        part(check_yield)
+    part(compare_selftests, kvm)
 
 
 def group_record(count: Count) -> None:
@@ -449,20 +411,13 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=list(GROUPS),
                         metavar="GROUP", help="only this group, may be given "
                         f"again: {', '.join(GROUPS)}")
-    parser.add_argument("--quick", action="store_true",
-                        help="only the patch files and some tests of the "
-                             "tools: a minute")
     options = parser.parse_args()
     # The tools are the same for all kernels.
     names = options.only or [name for name in GROUPS
                              if not (KERNEL and name == "scripts")]
-    groups = {name: GROUPS[name] for name in names}
-    if options.quick:
-        groups = {"series": group_series, "scripts": group_quick}
-    start = time.monotonic()
-    count = Count()
+    start, count = time.monotonic(), Count()
     with build_lock():
-        run_groups(count, groups)
+        run_groups(count, {name: GROUPS[name] for name in names})
     say(f"took {duration(time.monotonic() - start)}")
     say(count.last_line())
     return count.status()

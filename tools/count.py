@@ -3,6 +3,7 @@
 
 import datetime
 import fnmatch
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,12 @@ GATES_RECORD = PUBLISHED / "gates.json"
 KERNEL_ONLY = ("matrix", "sparse")
 
 
+def listed(path: Path) -> list[str]:
+    """Return the rows of a file without # comments."""
+    rows = (row.split("#")[0].strip() for row in path.read_text().splitlines())
+    return [row for row in rows if row]
+
+
 class Count:
     """Counts results and prints one line for each.
 
@@ -24,35 +31,34 @@ class Count:
     def __init__(self) -> None:
         self.passed = self.failed = self.skipped = 0
         self.rows: list[tuple[str, str, str]] = []
-        rows = (CONFIGS / "expected-skips").read_text().splitlines()
-        self.expected = [row for row in (
-            row.split("#")[0].strip() for row in rows) if row]
+        self.expected = listed(CONFIGS / "expected-skips")
 
-    def ok(self, name: str, why: Any = "") -> None:
-        """Count a test that passed."""
-        self.passed += 1
-        self.rows.append(("ok", name, str(why)))
-        say(f"    ok    {name}" + (f": {why}" if why else ""))
+    def add(self, word: str, name: str, why: Any = "") -> None:
+        """Count a test by a verdict: "pass" or "ok", "fail", or "skip".
 
-    def fail(self, name: str, why: Any) -> None:
-        """Count a test that failed."""
-        self.failed += 1
-        self.rows.append(("fail", name, str(why)))
-        say(f"    FAIL  {name}: {why}")
-
-    def skip(self, name: str, why: Any) -> None:
-        """Count a skip; one that configs/expected-skips lacks has failed.
-
-        A row there is a pattern of the name, or of 'NAME: WHY'.
+        A skip that configs/expected-skips lacks has failed.  A row there is a
+        pattern of the name, or of 'NAME: WHY'.
         """
-        if not any(fnmatch.fnmatch(text, row) for row in self.expected
-                   for text in (name, f"{name}: {why}")):
-            self.fail(name, f"skipped ({why}), which configs/expected-skips "
-                      "does not list")
-            return
-        self.skipped += 1
-        self.rows.append(("skip", name, str(why)))
-        say(f"    skip  {name}: {why}")
+        if word == "skip" and not any(
+                fnmatch.fnmatch(text, row) for row in self.expected
+                for text in (name, f"{name}: {why}")):
+            word, why = "fail", (f"skipped ({why}), which "
+                                 "configs/expected-skips does not list")
+        word = "ok" if word == "pass" else word
+        self.passed += word == "ok"
+        self.failed += word == "fail"
+        self.skipped += word == "skip"
+        self.rows.append((word, name, str(why)))
+        say(f"    {'FAIL' if word == 'fail' else word:4}  {name}"
+            + (f": {why}" if str(why) else ""))
+
+    ok = functools.partialmethod(add, "ok")
+    fail = functools.partialmethod(add, "fail")
+    skip = functools.partialmethod(add, "skip")
+
+    def test(self, name: str, fault: Any) -> None:
+        """Count a test that failed, or passed when there is no fault."""
+        self.add("fail" if fault else "ok", name, fault or "")
 
     def run(self, name: str, function: Callable[..., Any],
             *arguments: Any) -> bool:

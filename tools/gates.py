@@ -36,7 +36,7 @@ from tools.guest import check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
 from tools.guest.xen import boot_xen, build_probe, failed_cases, get_xen
 from tools.selftests import (ARGUMENTS, SECONDS, YIELD_TESTS, arguments_of,
-                             boot_logged, count_kunit, count_run, install,
+                             boot_runner, count_kunit, count_run, install,
                              port_tests, run_installed, run_programs,
                              run_yield)
 from tools.series.apply import (PATCHES, begin, is_kernel, series_patches,
@@ -574,7 +574,7 @@ def make_kselftest(folder: Path, tree: Path, words: list[str], share: Path,
     """Run make kselftest in a guest, where install() has built."""
     # With the same PATH, or there is a Rust compiler more or less, and it
     # configures again.
-    result = boot_logged(
+    result = boot_runner(
         folder, f"PATH={shlex.quote(os.environ['PATH'])} make -C {tree} "
         f"{shlex.join(words)} TARGETS=x86 FORCE_TARGETS=1 kselftest", name,
         cpus=2, kvm=kvm, timeout=2 * SECONDS, share=share)

@@ -6,7 +6,7 @@ And the marks around each of several programs that run in one guest:
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,8 +35,7 @@ class Report:
     def add(self, case: str, verdict: str, reason: str) -> None:
         """Note a case; of one that is there twice, the worse run counts."""
         rank = ("skip", "pass", "fail")
-        if case in self.cases and \
-                rank.index(verdict) < rank.index(self.cases[case]):
+        if rank.index(verdict) < rank.index(self.cases.get(case, "skip")):
             return
         self.cases[case] = verdict
         self.reasons.pop(case, None)
@@ -75,9 +74,9 @@ def _rows(text: str) -> Iterator[tuple[bool, str, str, str]]:
             yield bool(indent), "plan", plan, skip or ""
         elif skip is not None:
             # Or 'ok 5 # SKIP NAME: the reason'.
-            parts = (name, skip) if name else map(str.strip, (
-                *skip.split(":", 1), "")[:2])
-            yield bool(indent), "skip", *parts
+            if not name:
+                name, _, skip = map(str.strip, skip.partition(":"))
+            yield bool(indent), "skip", name, skip
         else:
             why = " | ".join(list(filter(None, said))[-4:])
             yield bool(indent), "pass" if word == "ok" else "fail", name, \
@@ -130,11 +129,11 @@ def verdict(run: Run) -> tuple[str, str]:
     One of which no case passed is no pass.
     """
     report = parse(run.output)
-    failed = report.those("fail")
-    passed, skipped = (len(report.those(word)) for word in ("pass", "skip"))
-    words = f"{passed} passed, {len(failed)} failed, {skipped} skipped"
+    failed, passed = report.those("fail"), report.those("pass")
+    words = (f"{len(passed)} passed, {len(failed)} failed, "
+             f"{len(report.those('skip'))} skipped")
     if run.status is None:
-        return "fail", "it did not end"
+        return "fail", "it did not end" if run.output else "it did not run"
     if run.status == 4 and not report.cases:
         return "skip", "it skipped itself"
     if report.wrong or failed or run.status not in (0, 4):
@@ -144,16 +143,27 @@ def verdict(run: Run) -> tuple[str, str]:
 
 
 def runner(text: str) -> dict[str, str]:
-    """Read what run_kselftest.sh says: {"x86: NAME": verdict}."""
-    return {name: "fail" if word != "ok" else
-            "skip" if "# SKIP" in rest else "pass"
-            for word, name, rest in re.findall(
-                r"^(ok|not ok) \d+ selftests: (\S+: \S+)(.*)$", text, re.M)}
+    """Read what run_kselftest.sh says: {"x86: NAME": verdict}.
 
-
-def split(text: str) -> dict[str, Run]:
-    """Return what each program printed between its marks, in order."""
+    To the runner, one that skips all its cases may be "ok"; here it is a skip.
+    """
+    # What a program prints has a '# ' before each line, and may end in the
+    # middle of one.
+    parts = re.split(r"(not ok|ok) \d+ selftests: (\S+: \S+)(.*)", text)
     found = {}
+    for said, word, name, rest in zip(*(parts[n::4] for n in range(4))):
+        cases = parse(re.sub("^# ", "", said, flags=re.M)).cases
+        found[name] = "fail" if word != "ok" else "skip" if \
+            "# SKIP" in rest or {*cases.values()} == {"skip"} else "pass"
+    return found
+
+
+def split(text: str, names: Iterable[str] = ()) -> dict[str, Run]:
+    """Return what each program printed between its marks, in order.
+
+    names: those that shall be there, with nothing when they did not run.
+    """
+    found = dict.fromkeys(names, Run("", None, None))
     for part in re.split(r"^@@ begin ", text, flags=re.M)[1:]:
         name, _, body = part.partition("\n")
         end = re.search(rf"^@@ end {re.escape(name)} (-?\d+) (\d+)$", body,

@@ -47,15 +47,15 @@ from tools.core import (BUILD, LOGS, PUBLISHED, ROOT, Fail, build_lock,
                         digest, duration, in_parallel, need_space,
                         read_json, run_git, run_main, say, shown_path,
                         write_atomically, write_json)
-from tools.guest import Lost, boot, check_splat, choose_kvm
-from tools.selftests import KUNIT_SUITE
+from tools.guest import Lost, Result, boot, check_splat, choose_kvm
+from tools.selftests import KUNIT_SUITE, RACE, RACE_CASES, race_command
 from tools.series.apply import begin, is_kernel
+from tools.tables import table
 
 MUTANTS = ROOT / "mutants"
 IMAGES = BUILD / "images"
 REPORT = PUBLISHED / "mutants.json"
 LISTED = PUBLISHED / "mutants.md"
-RACE = "ioperm_drop_race"
 KINDS = ("mutants", "faults", "kvm")
 # What a guest can do other than fail a test case: in a run, a case like the
 # others.
@@ -66,8 +66,7 @@ SECONDS = 400
 TRIES = 3
 UP = "# the guest is up"
 # On the base, each case is hit with the first seed.
-RACE_WAKES = 25000
-RACE_SEEDS = "1 2"
+RACE_WAKES, RACE_SEEDS = 25000, (1, 2)
 
 # {case: "pass", "fail" or "skip"}, or why it did not take place.
 Run = dict[str, str] | Fail
@@ -98,10 +97,9 @@ class Setup:
 
     def options(self) -> dict[str, Any]:
         """Return the options of boot()."""
-        race, sched = self.program == RACE, self.target()[:5] == "sched"
+        race, sched = self.target() == RACE, self.target()[:5] == "sched"
         cpus = self.cpus or (1 if race or sched else 2)
-        append = self.append.split()
-        icount = ""
+        append, icount = self.append.split(), ""
         if race and cpus == 1:
             # The window is hit only where time is counted in instructions.
             icount = "skip-idle"
@@ -119,12 +117,9 @@ class Setup:
         """Return the guest's shell command."""
         if self.program == KUNIT_SUITE:
             return "dmesg"
-        if self.program != RACE or self.cpus:
+        if self.target() != RACE or self.cpus:
             return str(program)
-        # One seed after the other, until one hits.
-        return ("for c in last-port unshare iopl exit; do "
-                f"for s in {RACE_SEEDS}; do {program} --case $c --seed $s "
-                f"--wakes {RACE_WAKES} || break; done; done; true")
+        return race_command(program, RACE_CASES, RACE_SEEDS, RACE_WAKES)
 
 
 @dataclass(frozen=True)
@@ -270,15 +265,15 @@ def passing(controls: dict[Setup, dict[str, str]]) -> list[str]:
 
 def listed(cases: list[str], kills: dict[str, list[str]]) -> str:
     """Return Markdown: for each test case, what it caught."""
-    lines = ["<!-- written by 'make mutants' -->", "",
-             "# Which planted bug each test case caught", "",
-             "`base`: the case fails on the kernel without the series. The "
-             "bugs are in [`mutants/`](../mutants). Each ran only its own "
-             "test program.", "", "| test case | caught |", "|---|---|"]
-    lines += [f"| {case} | " + (", ".join(dict.fromkeys(
-        name.split("-")[0] for name in kills.get(case, []))) or "none") + " |"
-        for case in cases]
-    return "\n".join(lines) + "\n"
+    return "\n".join([
+        "<!-- written by 'make mutants' -->", "",
+        "# Which planted bug each test case caught", "",
+        "`base`: the case fails on the kernel without the series. The bugs "
+        "are in [`mutants/`](../mutants). Each ran only its own test "
+        "program.", "", *table(["test case", "caught"], ([
+            case, ", ".join(dict.fromkeys(
+                name.split("-")[0] for name in kills.get(case, []))) or "none"]
+            for case in cases), left=2)]) + "\n"
 
 
 # --- kernels and guests ----------------------------------------------------
@@ -298,15 +293,15 @@ def build_image(job: Job) -> Path:
     done = run_git("apply", "--allow-empty", "-", cwd=tree,
                    data=job.diff.encode(errors="surrogateescape"))
     if done.returncode:
-        words = done.stderr.decode(errors="replace").strip()
-        raise Fail(f"does not apply: {words.splitlines()[0]}")
+        raise Fail("does not apply: "
+                   + done.stderr.decode(errors="replace").partition("\n")[0])
     try:
         make(job.setup.kernel, "bzImage", tree=tree,
              log=LOGS / f"mutant-{job.name}.build.log")
     except Fail as failure:
         error = re.search(r"^[ |]*(.*\berror: .*)$", str(failure), re.M)
-        raise Fail("does not build: "
-                   + (error.group(1) if error else str(failure))) from None
+        raise Fail(f"does not build: {error[1] if error else failure}"
+                   ) from None
     save_image(objects(job.setup.kernel), place)
     return place
 
@@ -315,11 +310,6 @@ def build_image(job: Job) -> Path:
 def build_program(target: str) -> Path | str:
     """Build a test program of Setup.target(); return its path."""
     return build_selftests([target])[target] if target else ""
-
-
-def build(job: Job) -> tuple[Path, Path | str]:
-    """Build the kernel and the program of a job."""
-    return build_image(job), build_program(job.setup.target())
 
 
 def test(job: Job, built: tuple[Path, Path | str] | Fail) -> Run:
@@ -333,20 +323,19 @@ def test(job: Job, built: tuple[Path, Path | str] | Fail) -> Run:
     for _ in range(TRIES):
         events = dict.fromkeys(EVENTS, "pass")
         try:
-            result = boot(image, command, kvm=kvm, name=name, **options)
-            output, console = result.output, result.console
+            said: Result | Lost = boot(image, command, name, kvm=kvm,
+                                       **options)
         except Lost as lost:
             events["hang" if lost.hung else "panic"] = "fail"
-            output, console = lost.output, lost.console
-        if UP in output:
+            said = lost
+        if UP in said.output:
             break
-    write_atomically(LOGS / f"{name}.ktap", output)
     try:
-        check_splat(console)
+        check_splat(said.console)
     except Fail:
         events["splat"] = "fail"
     return events | {case.removeprefix(f"{KUNIT_SUITE}."): verdict for
-                     case, verdict in ktap.parse(output).cases.items()}
+                     case, verdict in ktap.parse(said.output).cases.items()}
 
 
 def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
@@ -365,7 +354,9 @@ def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
             work[f"testing {job.name} ({number} of {len(todo)})"] = \
                 functools.partial(test, job, built)
         if ahead:
-            work[f"building {ahead.name}"] = functools.partial(build, ahead)
+            work[f"building {ahead.name}"] = functools.partial(
+                lambda job: (build_image(job),
+                             build_program(job.setup.target())), ahead)
         done = list(in_parallel(work, len(work)).values())
         built = done[-1] if ahead else None
         if job:
@@ -381,7 +372,7 @@ def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
 
 # --- the whole -------------------------------------------------------------
 
-def run_all(mutants: list[Job], whole: bool, fail_fast: bool) -> int:
+def run_all(mutants: list[Job], whole: bool) -> int:
     """Test mutants and print what came out; return the exit status.
 
     whole: these are all, so tell which cases caught none of them.
@@ -400,20 +391,19 @@ def run_all(mutants: list[Job], whole: bool, fail_fast: bool) -> int:
             raise run
         controls[job.setup] = run
     for job, run in run_jobs(others + mutants, runs):
-        found[job] = verdict, how = judge(job, run, controls[job.setup])
+        verdict, how = judge(job, run, controls[job.setup])
         if job.diff:
+            found[job.name] = {"mutant": job.name, "verdict": verdict,
+                               "how": how, "about": job.about}
             say(f"    {verdict}: {job.name}: {how}")
-            if fail_fast and verdict != "killed":
-                break
     kills: dict[str, list[str]] = {}
     for job in others + mutants:
         for case in failures(runs.get(job.key(), {}), controls[job.setup]):
             kills.setdefault(f"{job.setup.program}: {case}", []).append(
                 job.name)
-    rows = [{"mutant": job.name, "verdict": found[job][0],
-             "how": found[job][1], "about": job.about}
-            for job in mutants if job in found]
-    cases = passing(controls) if whole and len(rows) == len(mutants) else []
+    rows = [found[job.name] for job in mutants]
+    cases = passing(controls) if whole else []
+    idle = [case for case in cases if case not in kills]
     if cases:
         used = {job.key(): job.image_key() for job in first + others + mutants}
         runs = {key: run for key, run in runs.items() if key in used}
@@ -421,12 +411,10 @@ def run_all(mutants: list[Job], whole: bool, fail_fast: bool) -> int:
             if place.name not in used.values():
                 shutil.rmtree(place)
         write_atomically(LISTED, listed(cases, kills))
-    write_json(REPORT, {"series": commit, "mutants": rows, "kills": kills,
-                        "runs": runs})
-    idle = [case for case in cases if case not in kills]
-    if cases:
         say(f"\nof {len(cases)} test cases, {len(idle)} caught none of these "
             "and pass on the base")
+    write_json(REPORT, {"series": commit, "mutants": rows, "kills": kills,
+                        "runs": runs})
     for line in [f"    {case}" for case in idle] + [
             f"{row['verdict']}: {row['mutant']}: {row['how']}"
             for row in rows if row["verdict"] != "killed"]:
@@ -437,17 +425,6 @@ def run_all(mutants: list[Job], whole: bool, fail_fast: bool) -> int:
     say(f"{count['killed']} killed, {count['survived']} survived, "
         f"{count['error']} could not be tested")
     return 0 if count["killed"] == len(mutants) else 1
-
-
-def build_all(mutants: list[Job]) -> int:
-    """Build the kernel of each mutant and boot none; return the status."""
-    begin()
-    need_space(BUILD, 8, "the kernels with planted bugs")
-    built = in_parallel({f"building {job.name}": functools.partial(
-        build_image, job) for job in mutants}, 1).values()
-    failed = sum(isinstance(image, Fail) for image in built)
-    say(f"{len(mutants) - failed} built, {failed} failed")
-    return 1 if failed else 0
 
 
 def main() -> int:
@@ -461,10 +438,6 @@ def main() -> int:
                              "word of the name, or a shell pattern")
     parser.add_argument("--list", action="store_true",
                         help="print the mutants and what must catch them")
-    parser.add_argument("--build-only", action="store_true",
-                        help="build and keep their kernels, and boot none")
-    parser.add_argument("--fail-fast", action="store_true",
-                        help="stop at the first that survives")
     options = parser.parse_args()
     mutants = read_mutants(options.mutant)
     if options.list:
@@ -472,8 +445,7 @@ def main() -> int:
             say(f"{job.name}: {'; '.join(job.wanted)}\n    {job.about}")
         return 0
     with build_lock():
-        return build_all(mutants) if options.build_only else \
-            run_all(mutants, not options.mutant, options.fail_fast)
+        return run_all(mutants, not options.mutant)
 
 
 if __name__ == "__main__":

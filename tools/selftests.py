@@ -5,14 +5,14 @@ import fnmatch
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools import ktap
 from tools.build import make_environment, selftest_names
 from tools.core import (BUILD, LOGS, Fail, run_logged, say, shown_path,
-                        stage, write_atomically)
+                        stage)
 from tools.count import Count
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
 
@@ -24,6 +24,8 @@ GUESTS = 4
 # prefix of the series. All others run as they are.
 ARGUMENTS = {"ioperm_latency": "--rounds 50 --warmup 5",
              "ioperm_drop_race": "--wakes 500"}
+RACE = "x86/ioperm_drop_race_64"
+RACE_CASES = ("last-port", "unshare", "iopl", "exit")
 YIELD_TESTS = ("yield_test",)
 # What such a test says of a case that a loaded host spoilt; and how many more
 # runs such cases get.
@@ -31,11 +33,6 @@ SPOILT = "the host used the CPU"
 MORE_RUNS = 2
 KUNIT_SUITE = "x86_io_bitmap"
 KUNIT_RESULTS = f"/sys/kernel/debug/kunit/{KUNIT_SUITE}/results"
-
-
-def wanted_x86(tree: Path) -> set[str]:
-    """Return the names of all x86 selftests, 32 and 64 bit."""
-    return {Path(name).name for name in selftest_names(tree, "x86")}
 
 
 def port_tests(tree: Path, suffix: str = "") -> list[str]:
@@ -75,6 +72,16 @@ def install(what: str, tree: Path, targets: Sequence[str] = ("x86",),
     return place
 
 
+def boot_runner(folder: Path, command: str, name: str,
+                **options: Any) -> Result:
+    """As boot(), for a command that starts kselftest's runner."""
+    # The runner opens /dev/stdout for what the programs print, and in the
+    # guest that is the console.  Two who write a file by offsets of their own
+    # would overwrite each other, hence the pipe.
+    return boot(folder, "ln -sf /proc/self/fd/1 /dev/stdout && "
+                f"{{ {command}; }} | cat", name, **options)
+
+
 def run_installed(folder: Path, place: Path, name: str, kvm: bool,
                   only: Sequence[str] = ()) -> dict[str, str]:
     """Run installed x86 selftests in a guest; return {program: verdict}.
@@ -90,13 +97,13 @@ def run_installed(folder: Path, place: Path, name: str, kvm: bool,
     for number in range(1, GUESTS + 1):
         guest = name if number == 1 else f"{name}-{number}"
         chosen = " ".join(f"-t x86:{program}" for program in left)
+        lost = None
         try:
-            boot_logged(folder, f"cd {place} && ./run_kselftest.sh {chosen}",
-                        guest, cpus=2, kvm=kvm, timeout=SECONDS, share=place)
-            lost = None
+            text = boot_runner(
+                folder, f"cd {place} && ./run_kselftest.sh {chosen}", guest,
+                cpus=2, kvm=kvm, timeout=SECONDS, share=place).output
         except Lost as failure:
-            lost = failure
-        text = (LOGS / f"{guest}.ktap").read_text()
+            lost, text = failure, failure.output
         begun = re.findall(r"^# selftests: x86: (\S+)$", text, re.M)
         if lost and (not begun or number == GUESTS):
             raise lost
@@ -113,26 +120,11 @@ def run_installed(folder: Path, place: Path, name: str, kvm: bool,
 
 # --- counting --------------------------------------------------------------
 
-def count_run(count: Count, title: str, run: ktap.Run | None,
-              log: Path) -> None:
-    """Count a test program as one test; None: it did not run."""
-    verdict, words = ktap.verdict(run) if run else ("fail", "it did not run")
-    if verdict == "pass":
-        count.ok(title, words)
-    else:
-        {"skip": count.skip, "fail": count.fail}[verdict](
-            title, f"{words}; see {shown_path(log)}")
-
-
-def count_status(count: Count, title: str, status: int | None,
-                 log: Path) -> None:
-    """Count a test program's exit status, as kselftest has it."""
-    if status == 0:
-        count.ok(title)
-    elif status == 4:
-        count.skip(title, f"skipped itself; see {shown_path(log)}")
-    else:
-        count.fail(title, f"exit status {status}; see {shown_path(log)}")
+def count_run(count: Count, title: str, run: ktap.Run, log: Path) -> None:
+    """Count a test program as one test."""
+    verdict, words = ktap.verdict(run)
+    count.add(verdict, title, words if verdict == "pass" else
+              f"{words}; see {shown_path(log)}")
 
 
 def count_cases(count: Count, title: str, text: str, log: Path,
@@ -141,21 +133,16 @@ def count_cases(count: Count, title: str, text: str, log: Path,
 
     Output that is not whole, or has none of them, is a failure.
     """
-    report = ktap.parse(text)
+    report, see = ktap.parse(text), f"; see {shown_path(log)}"
     cases = fnmatch.filter(report.cases, only)
     if report.wrong or not cases:
-        count.fail(title, f"{report.wrong or 'it did not run'}; see "
-                   + shown_path(log))
-    if len(cases) > 1 and cases == fnmatch.filter(report.those("skip"), only):
-        count.fail(title, f"all cases skipped; see {shown_path(log)}")
+        count.fail(title, (report.wrong or "it did not run") + see)
+    if len(cases) > 1 and {report.cases[case] for case in cases} == {"skip"}:
+        count.fail(title, f"all cases skipped{see}")
     for case in cases:
-        name, why = f"{title}: {case}", report.reasons.get(case, "")
-        if report.cases[case] == "pass":
-            count.ok(name)
-        elif report.cases[case] == "skip":
-            count.skip(name, why)
-        else:
-            count.fail(name, f"{why}; see {shown_path(log)}")
+        verdict, why = report.cases[case], report.reasons.get(case, "")
+        count.add(verdict, f"{title}: {case}",
+                  why + see if verdict == "fail" else why)
 
 
 def count_kunit(count: Count, title: str, text: str, log: Path) -> None:
@@ -164,19 +151,6 @@ def count_kunit(count: Count, title: str, text: str, log: Path) -> None:
 
 
 # --- programs in a guest ---------------------------------------------------
-
-def boot_logged(folder: Path, command: str, name: str,
-                **options: Any) -> Result:
-    """As boot(), with the output in build/logs/NAME.ktap, also of a guest
-    that died."""
-    try:
-        result = boot(folder, command, name=name, **options)
-    except Lost as lost:
-        write_atomically(LOGS / f"{name}.ktap", lost.output)
-        raise
-    write_atomically(LOGS / f"{name}.ktap", result.output)
-    return result
-
 
 def run_programs(count: Count, title: str, folder: Path,
                  programs: Sequence[Path], name: str, kunit: bool = False,
@@ -193,15 +167,14 @@ def run_programs(count: Count, title: str, folder: Path,
     options = {"cpus": 2, "timeout": 900, "kvm": choose_kvm(folder)} | options
     try:
         with stage(f"running {len(programs)} programs on {title}"):
-            result = boot_logged(folder, ktap.script(commands), name,
-                                 **options)
+            result = boot(folder, ktap.script(commands), name, **options)
     except Fail as failure:
         count.fail(f"{title}: boots", failure)
         return
     count.ok(f"{title}: boots")
-    log, runs = LOGS / f"{name}.ktap", ktap.split(result.output)
+    log, runs = LOGS / f"{name}.ktap", ktap.split(result.output, commands)
     for path in programs:
-        count_run(count, f"{title}: {path.name}", runs.get(path.name), log)
+        count_run(count, f"{title}: {path.name}", runs[path.name], log)
     if kunit:
         count_kunit(count, title, runs["KUnit"].output, log)
     count.run(f"{title}: no splat", check_splat, result.console)
@@ -219,9 +192,9 @@ def boot_yield(folder: Path, programs: Sequence[Path], name: str,
     commands = {path.name: f"{path} {arguments}" for path in programs}
     options = {"icount": "wait-idle", "append": ("tsc=reliable",)} \
         if cpus == 1 else {}
-    return ktap.split(boot_logged(
+    return ktap.split(boot(
         folder, ktap.script(commands), name, cpus=cpus, timeout=900,
-        **options).output)
+        **options).output, commands)
 
 
 def run_yield(count: Count, title: str, folder: Path,
@@ -236,8 +209,7 @@ def run_yield(count: Count, title: str, folder: Path,
                 runs = boot_yield(folder, programs, f"{name}-{number}"
                                   if number else name, cpus, arguments)
                 for program in texts:
-                    texts[program] += runs[program].output \
-                        if program in runs else ""
+                    texts[program] += runs[program].output
                 if not any(SPOILT in ktap.parse(text).reasons.values()
                            for text in texts.values()):
                     break
@@ -247,3 +219,33 @@ def run_yield(count: Count, title: str, folder: Path,
     for program, text in texts.items():
         count_cases(count, f"{title}: {program}", text,
                     LOGS / f"{name}.ktap")
+
+
+# --- the window in which another task gets dropped ports -------------------
+
+def race_command(program: Path | str, cases: Iterable[str],
+                 seeds: Iterable[int], wakes: int) -> str:
+    """Return a shell command that runs cases of ioperm_drop_race: each with
+    one seed after the other, until one hits."""
+    return (f"for c in {' '.join(cases)}; do "
+            f"for s in {' '.join(map(str, seeds))}; do {program} --case $c "
+            f"--seed $s --wakes {wakes} || break; done; done; true")
+
+
+def race_result(text: str, case: str, side: str,
+                wanted: int) -> tuple[str, str]:
+    """Return the figures of a case of ioperm_drop_race, and what is wrong.
+
+    The base must be hit, or its case proves nothing, and the series must not,
+    in so many wake-ups.
+    """
+    counts = re.findall(rf"^# {case}: CPU \d+: wakes (\d+) hits (\d+)$",
+                        text, re.M)
+    wakes = sum(int(wakes) for wakes, _ in counts)
+    hits = sum(int(hits) for _, hits in counts)
+    if side == "base":
+        fault = "" if hits else "not hit, although the window is there"
+    else:
+        fault = "hit" if hits else \
+            "did not run to its end" if wakes < wanted else ""
+    return f"{hits} hits in {wakes} wake-ups", fault

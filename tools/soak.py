@@ -29,10 +29,11 @@ from tools.build import (BENCH, KERNELS, SIDES, build_bench, build_kernel,
 from tools.core import (CONFIGS, LOGS, PUBLISHED, RESULTS, Fail, build_lock,
                         digest, duration, need_tool, read_json, run_main, say,
                         shown_path, stage, write_json)
-from tools.count import Count
-from tools.guest import check_splat, choose_kvm
+from tools.count import Count, listed
+from tools.guest import boot, check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
-from tools.selftests import arguments_of, boot_logged, count_run
+from tools.selftests import (RACE, RACE_CASES, arguments_of, count_run,
+                             race_command, race_result)
 from tools.series.apply import begin
 from tools.tables import console, table
 
@@ -63,18 +64,12 @@ class Found(Count):
     note: what the table shows of it.  figures: what is kept beside.
     """
 
+    note = ""
+    figures: Any = None
+
     def __init__(self) -> None:
         super().__init__()
         self.expected = ["*"]
-        self.note = ""
-        self.figures: Any = None
-
-    def test(self, name: str, why: str) -> None:
-        """Count a test that failed, or passed when why is empty."""
-        if why:
-            self.fail(name, why)
-        else:
-            self.ok(name)
 
 
 @dataclass(frozen=True)
@@ -91,10 +86,8 @@ class Row:
     often: bool = True
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Boot a guest of this name and count what it shows.
-
-        number: of the run in its row, from 1.
-        """
+        """Boot a guest of this name and count what it shows; number: of the
+        run in its row, from 1."""
         raise NotImplementedError
 
     def boot(self, found: Found, command: str, guest: str,
@@ -105,8 +98,8 @@ class Row:
                    "memory": "2G" if self.kernel == "debug" else "1G",
                    "kvm": not options.get("icount") and choose_kvm(folder)
                    } | options
-        result = boot_logged(folder, command, guest, cpus=self.cpus,
-                             append=self.append, **options)
+        result = boot(folder, command, guest, cpus=self.cpus,
+                      append=self.append, **options)
         found.run("no splat", check_splat, result.console)
         return result.output
 
@@ -166,24 +159,22 @@ class Selftests(Row):
     def run(self, found: Found, guest: str, number: int) -> None:
         """Run the programs, which a 32-bit kernel takes with it."""
         static = KERNELS[self.kernel].arch == "i386"
-        paths = programs(self.tests, static)
-        commands = {path.name: [*arguments_of(path), self.arguments]
-                    for path in paths}
+        words = {path: [*arguments_of(path), *self.arguments.split()]
+                 for path in programs(self.tests, static)}
+        names = [path.name for path in words]
         with busy(self.load):
             if static:
                 runs = dict(boot_tiny(
                     built(self.kernel) / "arch/x86/boot/bzImage",
-                    [(path, commands[path.name][:-1]) for path in paths],
-                    cpus=self.cpus, timeout=GUEST_SECONDS, seconds=400,
-                    name=guest, append=" ".join(self.append)))
+                    list(words.items()), cpus=self.cpus, seconds=400,
+                    timeout=GUEST_SECONDS, name=guest,
+                    append=" ".join(self.append)))
                 found.run("no splat", check_splat, LOGS / f"{guest}.console")
             else:
                 runs = ktap.split(self.boot(found, ktap.script({
-                    path.name: " ".join([str(path), *commands[path.name]])
-                    for path in paths}, self.wrap), guest,
-                    icount=self.icount))
-        for path in paths:
-            runs.setdefault(path.name, ktap.Run("", None, None))
+                    path.name: " ".join([str(path), *more])
+                    for path, more in words.items()}, self.wrap), guest,
+                    icount=self.icount), names)
         self.judge(found, runs, LOGS / f"{guest}.ktap")
 
     def judge(self, found: Found, runs: dict[str, ktap.Run],
@@ -211,9 +202,8 @@ class Selftests(Row):
 
 def may_skip(*names: str) -> bool:
     """Tell whether configs/repeat-skips lists a row, a program, a case."""
-    return any(all(map(fnmatch.fnmatch, names, row)) for row in re.findall(
-        r"^([^#:\n]+): *([^:\n]+): *([^#\n]+?) *(?:#.*)?$", SKIPS.read_text(),
-        re.M))
+    return any(all(map(fnmatch.fnmatch, names, row.split(": ")))
+               for row in listed(SKIPS))
 
 
 def repeat_rows(options: argparse.Namespace) -> list[Row]:
@@ -278,7 +268,7 @@ class Race(Row):
                 text=True).stdout:
             raise Fail("this QEMU has no -singlestep (it went with QEMU 10): "
                        "use an older one, or --only '1-cpu*'")
-        program, = programs("x86/ioperm_drop_race_64")
+        program, = programs(RACE)
         self.judge(found, self.boot(
             found, self.command(program, number), guest, kvm=False,
             icount="skip-idle" if self.cpus == 1 else "",
@@ -286,42 +276,31 @@ class Race(Row):
             timeout=300 + self.wakes // RATE))
 
     def command(self, program: Path | str, number: int) -> str:
-        """Return the guest's shell command: on the base, one seed after the
-        other until one hits."""
+        """Return the guest's shell command: on the base, with more seeds."""
         # Each CPU has an observer.
         wakes, seeds = self.wakes // self.cpus, 1
         if self.kernel == "base":
             wakes, seeds = wakes // 8, SEEDS
-        numbers = range((number - 1) * seeds + 1, number * seeds + 1)
-        return (f"for s in {' '.join(map(str, numbers))}; do {program} "
-                f"--case {self.case} --seed $s --wakes {wakes} || break; "
-                "done; true")
+        first = (number - 1) * seeds + 1
+        return race_command(program, [self.case],
+                            range(first, first + seeds), wakes)
 
     def judge(self, found: Found, output: str) -> None:
         """Count the case: the base must be hit, the series must not."""
-        counts = re.findall(rf"^# {self.case}: CPU \d+: wakes (\d+) hits "
-                            r"(\d+)$", output, re.M)
-        wakes = sum(int(count) for count, _ in counts)
-        hits = sum(int(count) for _, count in counts)
-        found.note = f"{hits} hits in {wakes} wake-ups"
-        if self.kernel == "base":
-            found.test(self.case, "" if hits else
-                       "not hit, although the window is there")
-        else:
-            found.test(self.case, "hit" if hits else "" if
-                       wakes >= self.wakes else "did not run to its end")
+        found.note, fault = race_result(output, self.case, self.kernel,
+                                        self.wakes)
+        found.test(self.case, fault)
 
 
 def race_rows(options: argparse.Namespace) -> list[Row]:
     """a long look for the window of dropped ports, with 1 and 2 CPUs"""
-    cases = ("last-port", "unshare", "iopl", "exit")
     return [Race(f"{name}-{side}-{case}", side, cpus, wakes=wakes,
                  case=case + "-migrate" * (cpus == 2))
             for name, cpus, wakes, sides in (
                 ("1-cpu", 1, WAKES, SIDES),
                 ("2-cpus-single-steps", 2, STEPPED, SIDES),
                 ("2-cpus", 2, WAKES, ("series",)))
-            for side in sides for case in cases]
+            for side in sides for case in RACE_CASES]
 
 
 # --- stress: random permissions against a model ----------------------------
@@ -358,9 +337,8 @@ class Stress(Row):
                 r"^# (?:seed .*|MISMATCH .*|.*\btask \d+ depth .*|"
                 r"  \d+: tid .*)$", output, re.M):
             say(f"    {line}")
-        runs = ktap.split(output)
-        random, leaks = (runs.get(name, ktap.Run("", None, None))
-                         for name in ("ioperm_random", "kmemleak"))
+        random, leaks = ktap.split(
+            output, ("ioperm_random", "kmemleak")).values()
         report = ktap.parse(random.output)
         for name in STRESS_TESTS:
             verdict = report.cases.get(name, "no result")
@@ -477,9 +455,7 @@ class YieldStress(Row):
 
     def judge(self, found: Found, output: str) -> None:
         """Count what each part came to."""
-        runs = ktap.split(output)
-        for name in self.parts():
-            run = runs.get(name, ktap.Run("", None, None))
+        for name, run in ktap.split(output, self.parts()).items():
             found.test(name, "" if run.status == 0 else
                        f"exit status {run.status}: "
                        + run.output.strip().rpartition("\n")[2])
@@ -518,10 +494,10 @@ WORKLOADS = {"hackbench-sockets": HACKBENCH,
              "stress-ng-sockpair": f"{SECOND} --sockpair 2"}
 
 
-def rate(run: ktap.Run | None) -> float | None:
+def rate(run: ktap.Run) -> float | None:
     """Return the messages or operations per second of a workload; None when
     it failed."""
-    text = run.output if run and run.status == 0 else ""
+    text = run.output if run.status == 0 else ""
     if found := re.search(r"^Time: ([\d.]+)$", text, re.M):
         return GROUPS * PAIRS * LOOPS / float(found[1])
     # Name, operations, seconds of real, user and system time, then the
@@ -539,8 +515,9 @@ class Throughput(Row):
         """Run each workload."""
         runs = ktap.split(self.boot(
             found, ktap.script(WORKLOADS), guest,
-            icount="" if choose_kvm(built(self.kernel)) else "wait-idle"))
-        found.figures = {name: rate(runs.get(name)) for name in WORKLOADS}
+            icount="" if choose_kvm(built(self.kernel)) else "wait-idle"),
+            WORKLOADS)
+        found.figures = {name: rate(runs[name]) for name in WORKLOADS}
         for name, figure in found.figures.items():
             found.test(name, "" if figure else "it printed no figure")
 
@@ -602,7 +579,6 @@ JOBS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "throughput": throughput_rows, "yield-hz": yield_hz_rows}
 # How often a guest boots if nobody says so; others once.
 TIMES = {"repeat": 10, "load": 2, "throughput": 3}
-TOOLS = {"hackbench": "rt-tests", "stress-ng": "stress-ng"}
 # Lines about the figures, {row: those of its runs}.
 TABLES: dict[str, Callable[[dict[str, list[Any]]], Iterator[str]]] = {
     "throughput": throughput_tables, "yield-hz": yield_hz_tables}
@@ -647,20 +623,20 @@ def job_key(name: str, commit: str) -> str:
 
 def soak(name: str, options: argparse.Namespace) -> int:
     """Run a job and print a table; return the exit status."""
-    for tool, package in TOOLS.items():
-        if name in ("yield-stress", "throughput"):
-            need_tool(tool, package)
-    rows = [row for row in JOBS[name](options) if any(
+    if name in ("yield-stress", "throughput"):
+        need_tool("hackbench", "rt-tests")
+        need_tool("stress-ng", "stress-ng")
+    there = JOBS[name](options)
+    rows = [row for row in there if any(
         fnmatch.fnmatch(row.name, only) for only in options.only or ["*"])]
     if not rows:
         raise Fail(f"--only names none of {name}'s rows: "
-                   + ", ".join(row.name for row in JOBS[name](options)))
+                   + ", ".join(row.name for row in there))
     commit = begin()
     key, report = job_key(name, commit), RESULTS / f"soak-{name}.json"
     kept = next((one for one in (read_json(report, {}), read_json(
-        PUBLISHED / f"{name}.json", {})) if one.get("key") == key), None)
-    if kept is None:
-        kept = {"key": key, "commit": commit, "runs": {}}
+        PUBLISHED / f"{name}.json", {})) if one.get("key") == key),
+        {"key": key, "commit": commit, "runs": {}})
     runs: dict[str, list[Run]] = {}
     for row in rows:
         wanted = options.times or TIMES.get(name, 1) if row.often else 1

@@ -9,11 +9,12 @@ ports need udev in the guest.
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.core import (BUILD, LOGS, TOP_BUILD, Fail, need_tool, read_json,
-                        run_logged, say, scratch, shown_path, tail, write_json)
+                        run_logged, say, scratch, shown_path, tail,
+                        write_atomically, write_json)
 
 VENV = TOP_BUILD / "venv"
 PROBE_SECONDS = 25
@@ -35,8 +36,7 @@ OOPS = r"\b(?:Oops|BUG|kernel BUG at|general protection fault)\b[^\n]*"
 TRIES = 6
 
 
-@dataclass
-class Result:
+class Result(NamedTuple):
     """What a guest left: the command's exit status and output."""
 
     status: int
@@ -54,23 +54,21 @@ class Lost(Fail):
     def __init__(self, text: str, hung: bool, output: str,
                  console: Path) -> None:
         super().__init__(text)
-        self.hung = hung
-        self.output = output
-        self.console = console
+        self.hung, self.output, self.console = hung, output, console
 
 
-def boot(folder: Path, command: str, *, cpus: int = 1, memory: str = "1G",
-         icount: str = "", kvm: bool = False, timeout: float = 600,
-         name: str = "guest", share: Path | None = None,
+def boot(folder: Path, command: str, name: str = "guest", *, cpus: int = 1,
+         memory: str = "1G", icount: str = "", kvm: bool = False,
+         timeout: float = 600, share: Path | None = None,
          append: tuple[str, ...] = (), qemu: str = "") -> Result:
     """Run a shell command as root in a guest.
 
     folder: objects of a built kernel.  timeout: of the whole, in seconds.
     icount: a key of ICOUNT.  share: a folder that the guest may write, at the
     same place.  append: kernel parameters.  qemu: more of its options.  The
-    console is kept in build/logs/NAME.console.  Raises Lost when the guest
-    does not come to the command's end: a hang, a panic, a kernel that does
-    not boot.
+    output is kept in build/logs/NAME.ktap, the console in NAME.console.
+    Raises Lost when the guest does not come to the command's end: a hang, a
+    panic, a kernel that does not boot.
     """
     need_guest(folder)
     if icount and cpus != 1:
@@ -85,7 +83,8 @@ def boot(folder: Path, command: str, *, cpus: int = 1, memory: str = "1G",
     if not kvm:
         # On a busy host the kernel's check whether timer interrupts arrive
         # may end too early, in a panic.
-        arguments += ["--disable-kvm", "--append", "no_timer_check"]
+        arguments.append("--disable-kvm")
+        append = ("no_timer_check", *append)
     for parameter in append:
         arguments += ["--append", parameter]
     for number in range(1, TRIES + 1):
@@ -117,15 +116,15 @@ def _boot_once(arguments: list[str], command: str, timeout: float,
             timeout=timeout, cwd=job, check=False, env=os.environ | {
                 "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}"})
         said = output.read_text(errors="replace") if output.exists() else ""
+        write_atomically(LOGS / f"{name}.ktap", said)
         if status.exists():
             return Result(int(status.read_text()), said, console)
+        rows = f"\nand of its output:\n{tail(output, 10)}" if said else ""
     why = (f"did not end within {timeout} s and was stopped" if end is None
            else "ended before its command did: a panic, or a kernel that "
            "does not boot")
-    rows = "".join(f"\n    | {row}" for row in said.splitlines()[-10:])
     raise Lost(f"the guest '{name}' {why}; the end of its console, "
-               f"{shown_path(console)}:\n{tail(console)}"
-               + (f"\nand of its output:{rows}" if rows else ""),
+               f"{shown_path(console)}:\n{tail(console)}{rows}",
                end is None, said, console)
 
 
@@ -148,9 +147,8 @@ def choose_kvm(folder: Path) -> bool:
     wish = os.environ.get("ACCEL") or "auto"
     if wish not in ("tcg", "kvm", "auto"):
         raise Fail(f"ACCEL={wish} is not known: use tcg or kvm")
-    if wish == "tcg":
-        return False
-    works = _kvm_works(folder)
+    works = wish != "tcg" and os.access("/dev/kvm", os.R_OK | os.W_OK) and \
+        _kvm_works(folder)
     if wish == "kvm" and not works:
         raise Fail("ACCEL=kvm, but no guest boots under KVM here: use "
                    "ACCEL=tcg")
@@ -158,8 +156,6 @@ def choose_kvm(folder: Path) -> bool:
 
 
 def _kvm_works(folder: Path) -> bool:
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return False
     need_guest(folder)
     record = BUILD / "kvm.json"
     host = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tools.core import (LOGS, Fail, need_tool, run_logged, scratch,
                         shown_path, tail)
@@ -132,35 +133,31 @@ def finished_runs(text: str, job: Job, console: Path,
 
     late: the guest was stopped because it took too long.
     """
-    runs = [(name.removeprefix("/"), run)
-            for name, run in split(text).items()]
+    runs = split(text)
     if not re.search(rf"^@@ done {len(job.rows())}$", text, re.M):
         why = "did not end in time" if late else \
             "ended too early: a panic, or a kernel that does not boot"
         raise Fail(f"the guest '{console.stem}' {why}; the end of "
                    f"{shown_path(console)}:\n{tail(console)}")
-    if [name for name, _ in runs] != [path.name for path, _ in job.programs] \
-            + [path.removeprefix("/") for path in job.files]:
+    if [*runs] != [*(f"/{path.name}" for path, _ in job.programs), *job.files]:
         raise Fail(f"not all programs ran; see {shown_path(console)}")
-    return runs
+    return [(name.removeprefix("/"), run) for name, run in runs.items()]
 
 
 def boot_tiny(image: Path, programs: Sequence[tuple[Path, Sequence[str]]], *,
               cpus: int = 2, memory: str = "512M", timeout: float = 600,
-              seconds: int = 120, name: str = "tiny", bits: int = 32,
-              machine: Sequence[str] = EMULATED, append: str = "",
-              files: Sequence[str] = (), settle: int = 0,
-              also: dict[str, Path] | None = None) -> list[tuple[str, Run]]:
+              name: str = "tiny", bits: int = 32, append: str = "",
+              machine: Sequence[str] = EMULATED, **more: Any
+              ) -> list[tuple[str, Run]]:
     """Boot a bzImage and run programs; return the runs of these and of files.
 
-    As Job has it, and timeout: of the guest, in seconds; machine: QEMU's
-    options for the processor; append: kernel parameters.  The console is
+    timeout: of the guest, in seconds; machine: QEMU's options for the
+    processor; append: kernel parameters; more: as Job has it.  The console is
     kept in build/logs/NAME.console.  Raises Fail when the guest does not
     come to the end, or one of the programs did not start.
     """
     need_tool("qemu-system-x86_64", "qemu-system-x86")
-    job = Job(programs, seconds, files, settle, also or {})
-    console = LOGS / f"{name}.console"
+    job, console = Job(programs, **more), LOGS / f"{name}.console"
     with scratch("guest") as place:
         archive = write_archive(place, job, bits)
         status = run_logged(

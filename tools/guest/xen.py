@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.core import (BUILD, LOGS, Fail, need_tool, run_logged, scratch,
-                        shown_path, stage, tail)
+                        shown_path, stage, tail, write_atomically)
 from tools.guest.tiny import Job, finished_runs, write_archive
 from tools.ktap import Run, parse
 from tools.series.base import DOWNLOAD, download, unpack
@@ -79,9 +79,7 @@ def get_xen() -> Path:
             raise Fail("this Xen is not one that QEMU can start: it has no "
                        f"multiboot header in its first {MULTIBOOT_BYTES} "
                        "bytes")
-        HYPERVISOR.parent.mkdir(parents=True, exist_ok=True)
-        (place / "xen").write_bytes(image)
-        (place / "xen").rename(HYPERVISOR)
+        write_atomically(HYPERVISOR, image)
     return HYPERVISOR
 
 
@@ -117,23 +115,11 @@ def check_xen(said: str, console: Path) -> None:
     """
     panic = re.search(r"Panic on CPU \d+:\n\(XEN\) (.*)", said)
     if panic:
-        raise Fail(f"Xen panics: {panic.group(1)}; see {shown_path(console)}")
+        raise Fail(f"Xen panics: {panic[1]}; see {shown_path(console)}")
     if BUILDS_PV not in said:
         raise Fail(("Xen came up, but built no PV domain" if said
                     else "Xen did not start")
                    + f"; the end of {shown_path(console)}:\n{tail(console)}")
-
-
-def check_facts(found: dict[str, str], cpus: int) -> None:
-    """Raise Fail unless the domain is what it should be.
-
-    found: {path: what is in that file of the guest}.
-    """
-    wanted = FACTS | {ONLINE: f"0-{cpus - 1}" if cpus > 1 else "0"}
-    for path, value in wanted.items():
-        if found.get(path, "").strip() != value:
-            raise Fail(f"the guest's {path} is "
-                       f"'{found.get(path, '').strip()}' and not '{value}'")
 
 
 def boot_xen(image: Path, programs: Sequence[tuple[Path, Sequence[str]]], *,
@@ -168,8 +154,12 @@ def boot_xen(image: Path, programs: Sequence[tuple[Path, Sequence[str]]], *,
     (LOGS / f"{name}.dom0").write_text(text)
     check_xen(said, console)
     runs = finished_runs(text, job, console, status is None)
-    check_facts({"/" + path: run.output
-                 for path, run in runs[len(programs):]}, cpus)
+    wanted = FACTS | {ONLINE: f"0-{cpus - 1}" if cpus > 1 else "0"}
+    for path, run in runs[len(programs):]:
+        value = wanted[f"/{path}"]
+        if run.output.strip() != value:
+            raise Fail(f"the guest's /{path} is '{run.output.strip()}' and "
+                       f"not '{value}'")
     return runs[:len(programs)]
 
 
