@@ -76,10 +76,7 @@ Run = dict[str, str] | Fail
 
 @dataclass(frozen=True)
 class Setup:
-    """How a test program is run: one guest.
-
-    cpus: 0 for those that the test usually has.
-    """
+    """How a test program is run; cpus: 0 for those that it usually has."""
 
     program: str
     kernel: str = "mutants"
@@ -88,11 +85,10 @@ class Setup:
 
     def target(self) -> str:
         """Return the program as build_selftests() has it; "" for KUnit."""
-        if self.program == KUNIT_SUITE:
-            return ""
         # Those of sched are the series' own, so selftests/ has a copy.
         name = f"sched/{self.program}"
-        return name if (ROOT / f"selftests/{name}.c").exists() else \
+        return "" if self.program == KUNIT_SUITE else \
+            name if (ROOT / f"selftests/{name}.c").exists() else \
             f"x86/{self.program}_64"
 
     def options(self) -> dict[str, Any]:
@@ -124,10 +120,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class Job:
-    """A test on a kernel: of the base, or of the series with a diff.
-
-    A mutant also has what the bug is, and patterns of what must all fail.
-    """
+    """A test on a kernel: of the base, or of the series with a diff; of a
+    mutant, also what the bug is, and patterns of what must all fail."""
 
     name: str
     setup: Setup
@@ -204,10 +198,10 @@ def read_mutants(patterns: list[str]) -> list[Job]:
     found = [read_mutant(path) for path in sorted(MUTANTS.glob("*.patch"))]
     if not found:
         raise Fail(f"there is no mutant in {shown_path(MUTANTS)}/")
-    numbers = [mutant.name.split("-")[0] for mutant in found]
-    for number in numbers:
-        if numbers.count(number) > 1:
-            raise Fail(f"two mutants have the number {number}")
+    number, times = Counter(
+        mutant.name.split("-")[0] for mutant in found).most_common(1)[0]
+    if times > 1:
+        raise Fail(f"two mutants have the number {number}")
     chosen = set()
     for pattern in patterns or ["*"]:
         match = [mutant for mutant in found if fnmatch.fnmatchcase(
@@ -228,10 +222,8 @@ def failures(run: dict[str, str], control: dict[str, str]) -> list[str]:
 
 
 def judge(mutant: Job, run: Run, control: dict[str, str]) -> tuple[str, str]:
-    """Say whether a mutant was caught as it says.
-
-    Returns "killed", "survived" or "error", and how.
-    """
+    """Return "killed" for a mutant that was caught as it says, "survived" or
+    "error", and how."""
     bad = [case for case, verdict in control.items() if verdict == "fail"]
     idle = [pattern for pattern in mutant.wanted if "pass" not in [
         control[case] for case in fnmatch.filter(control, pattern)]]
@@ -244,10 +236,10 @@ def judge(mutant: Job, run: Run, control: dict[str, str]) -> tuple[str, str]:
     failed = failures(run, control)
     hits = {pattern: fnmatch.filter(failed, pattern)
             for pattern in mutant.wanted}
-    if all(hits.values()):
-        return "killed", "; ".join(dict.fromkeys(sum(hits.values(), [])))
     # A guest that died has proven nothing about the cases.
     lacking = [pattern for pattern, found in hits.items() if not found]
+    if not lacking:
+        return "killed", "; ".join(dict.fromkeys(sum(hits.values(), [])))
     return "survived", f"not by {', '.join(lacking)}, " + (
         f"but: {', '.join(failed)}" if failed else "nor by anything else")
 
@@ -256,10 +248,9 @@ def passing(controls: dict[Setup, dict[str, str]]) -> list[str]:
     """Return 'program: case' of all that passes in some control."""
     found: dict[str, bool] = {}
     for setup, run in sorted(controls.items(), key=lambda row: row[0].program):
-        for case, verdict in run.items():
-            if case not in EVENTS:
-                title = f"{setup.program}: {case}"
-                found[title] = found.get(title, False) or verdict == "pass"
+        for case in [case for case in run if case not in EVENTS]:
+            title = f"{setup.program}: {case}"
+            found[title] = found.get(title, False) or run[case] == "pass"
     return [title for title, passed in found.items() if passed]
 
 
@@ -279,10 +270,7 @@ def listed(cases: list[str], kills: dict[str, list[str]]) -> str:
 # --- kernels and guests ----------------------------------------------------
 
 def build_image(job: Job) -> Path:
-    """Return a folder that boots, built if need be.
-
-    Fail says that the diff does not apply, or the kernel not build.
-    """
+    """Return a folder that boots, built if need be."""
     if job.commit == "base":
         return build_kernel("base")
     place = IMAGES / job.image_key()
@@ -340,10 +328,8 @@ def test(job: Job, built: tuple[Path, Path | str] | Fail) -> Run:
 
 def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
              ) -> Iterator[tuple[Job, Run]]:
-    """Yield each job with its run: first those that are among runs.
-
-    While the guest of one runs, the kernel of the next is built.
-    """
+    """Yield each job with its run: first those that are among runs.  While
+    the guest of one runs, the kernel of the next is built."""
     todo = [job for job in jobs if job.key() not in runs]
     yield from ((job, runs[job.key()]) for job in jobs if job not in todo)
     built = None
@@ -373,10 +359,8 @@ def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
 # --- the whole -------------------------------------------------------------
 
 def run_all(mutants: list[Job], whole: bool) -> int:
-    """Test mutants and print what came out; return the exit status.
-
-    whole: these are all, so tell which cases caught none of them.
-    """
+    """Test mutants and print what came out; return the exit status.  whole:
+    these are all, so tell which cases caught none of them."""
     start, commit = time.monotonic(), begin()
     need_space(BUILD, 8, "the kernels with planted bugs")
     runs = read_json(REPORT, {}).get("runs", {})
@@ -415,10 +399,11 @@ def run_all(mutants: list[Job], whole: bool) -> int:
             "and pass on the base")
     write_json(REPORT, {"series": commit, "mutants": rows, "kills": kills,
                         "runs": runs})
-    for line in [f"    {case}" for case in idle] + [
-            f"{row['verdict']}: {row['mutant']}: {row['how']}"
-            for row in rows if row["verdict"] != "killed"]:
-        say(line)
+    for case in idle:
+        say(f"    {case}")
+    for row in rows:
+        if row["verdict"] != "killed":
+            say(f"{row['verdict']}: {row['mutant']}: {row['how']}")
     say(f"took {duration(time.monotonic() - start)}; all of it: "
         + shown_path(REPORT))
     count = Counter(row["verdict"] for row in rows)
