@@ -65,7 +65,8 @@ def group_scripts(count: Count) -> None:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          "--continue-on-collection-errors", f"--junitxml={report}",
          str(TESTS)],
-        log, cwd=ROOT, timeout=TESTS_SECONDS, check=False, progress=lambda log: "".join(
+        log, cwd=ROOT, timeout=TESTS_SECONDS, check=False,
+        progress=lambda log: "".join(
             re.findall(r"\[ *\d+%\]", log.read_text())[-1:]))
     # pytest's own status: 0 all passed, 1 some failed, 2 and more no result.
     if status not in (0, 1) or not report.exists():

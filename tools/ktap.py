@@ -143,13 +143,13 @@ def verdict(run: Run) -> tuple[str, str]:
 
 
 def runner(text: str) -> dict[str, str]:
-    """Read what run_kselftest.sh says: {"x86: NAME": verdict}.
+    """Read what run_kselftest.sh says of programs: {name: verdict}.
 
     To the runner, one that skips all its cases may be "ok"; here it is a skip.
     """
     # What a program prints has a '# ' before each line, and may end in the
     # middle of one.
-    parts = re.split(r"(not ok|ok) \d+ selftests: (\S+: \S+)(.*)", text)
+    parts = re.split(r"(not ok|ok) \d+ selftests: \S+: (\S+)(.*)", text)
     found = {}
     for said, word, name, rest in zip(*(parts[n::4] for n in range(4))):
         cases = parse(re.sub("^# ", "", said, flags=re.M)).cases

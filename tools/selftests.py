@@ -29,17 +29,14 @@ RACE_CASES = ("last-port", "unshare", "iopl", "exit")
 YIELD_TESTS = ("yield_test",)
 # What such a test says of a case that a loaded host spoilt; and how many more
 # runs such cases get.
-SPOILT = "the host used the CPU"
-MORE_RUNS = 2
+SPOILT, MORE_RUNS = "the host used the CPU", 2
 KUNIT_SUITE = "x86_io_bitmap"
 KUNIT_RESULTS = f"/sys/kernel/debug/kunit/{KUNIT_SUITE}/results"
 
 
 def port_tests(tree: Path, suffix: str = "") -> list[str]:
-    """Return the x86 selftests of I/O ports, such as 'x86/iopl_32'.
-
-    suffix: "_32" or "_64" for these only.
-    """
+    """Return the x86 selftests of I/O ports, such as 'x86/iopl_32'; suffix:
+    "_32" or "_64" for these only."""
     return selftest_names(tree, "x86", (f"iop*{suffix}",))
 
 
@@ -83,16 +80,13 @@ def boot_runner(folder: Path, command: str, name: str,
 
 
 def run_installed(folder: Path, place: Path, name: str, kvm: bool,
-                  only: Sequence[str] = ()) -> dict[str, str]:
+                  left: Sequence[str]) -> dict[str, str]:
     """Run installed x86 selftests in a guest; return {program: verdict}.
 
-    folder: objects of the kernel.  place: where they are installed.  only:
-    the programs to run, by default all.  The output is kept in
-    build/logs/NAME.ktap.  The program with which a guest dies has failed, and
-    another guest runs those that are left.
+    folder: objects of the kernel.  place: where they are installed.  left:
+    the programs to run.  That with which a guest dies has failed, and another
+    guest runs the rest.
     """
-    left = list(only) or re.findall(
-        r"^x86:(.*)$", (place / "kselftest-list.txt").read_text(), re.M)
     found: dict[str, str] = {}
     for number in range(1, GUESTS + 1):
         guest = name if number == 1 else f"{name}-{number}"
@@ -110,8 +104,7 @@ def run_installed(folder: Path, place: Path, name: str, kvm: bool,
         if lost:
             say(f"    the guest died in {begun[-1]}: another one goes on")
             found[begun[-1]] = "fail"
-        found |= {program.removeprefix("x86: "): verdict for program, verdict
-                  in ktap.runner(text).items()}
+        found |= ktap.runner(text)
         left = [program for program in left if program not in found]
         if not lost or not left:
             break

@@ -43,9 +43,9 @@ class Job:
     """What a guest shall do.
 
     programs: each with its arguments.  seconds: time limit of each, by the
-    guest's clock.  files: paths in the guest whose content comes back like
-    the output of a program of that name.  settle: seconds to wait first.
-    also: more files, {path in the guest: file}.
+    guest's clock.  files: of the guest, whose content comes back like the
+    output of a program of that name.  settle: seconds to wait first.  also:
+    more files, {path in the guest: file}.
     """
 
     programs: Sequence[tuple[Path, Sequence[str]]]
@@ -63,10 +63,8 @@ class Job:
 
 
 def closure(programs: Iterable[str | Path]) -> dict[str, Path]:
-    """Return programs and their libraries, {path in the guest: file}.
-
-    programs: files, or names that are in PATH.
-    """
+    """Return programs, files or names that are in PATH, and their libraries:
+    {path in the guest: file}."""
     found = {}
     for program in programs:
         path = shutil.which(program)
@@ -129,10 +127,8 @@ def write_archive(place: Path, job: Job, bits: int) -> Path:
 
 def finished_runs(text: str, job: Job, console: Path,
                   late: bool) -> list[tuple[str, Run]]:
-    """Return the runs in a console's text, when all of a job is in it.
-
-    late: the guest was stopped because it took too long.
-    """
+    """Return the runs in a console's text, when all of a job is in it; late:
+    the guest was stopped because it took too long."""
     runs = split(text)
     if not re.search(rf"^@@ done {len(job.rows())}$", text, re.M):
         why = "did not end in time" if late else \

@@ -85,10 +85,8 @@ def get_xen() -> Path:
 
 def qemu_command(hypervisor: Path, cpus: int, memory: int,
                  append: str = "") -> list[str]:
-    """Return QEMU's command, to be run where bzImage and initramfs are.
-
-    memory: MiB of the machine; the domain gets that less what Xen needs.
-    """
+    """Return QEMU's command, to be run where bzImage and initramfs are;
+    memory: MiB of the machine, of which Xen needs some."""
     xen = [*XEN_OPTIONS, f"dom0_mem={memory - 256}M",
            f"dom0_max_vcpus={cpus}"]
     # QEMU cuts at each comma that is not doubled.
@@ -101,10 +99,8 @@ def qemu_command(hypervisor: Path, cpus: int, memory: int,
 
 
 def split_console(text: str) -> tuple[str, str]:
-    """Cut a console into what Xen and what the domain said.
-
-    Xen writes a line of its own wherever the domain happens to be.
-    """
+    """Cut a console into what Xen and what the domain said: Xen writes a line
+    of its own wherever the domain happens to be."""
     text = text.replace("\r", "")
     own = re.compile(r"\(XEN\)(?: [^\n]*)?(?:\n|\Z)")
     return "".join(own.findall(text)), own.sub("", text)
