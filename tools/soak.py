@@ -74,9 +74,10 @@ class Found(Count):
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of guest.
+    """A kind of guest; often: it runs as often as --times says, not once.
 
-    often: whether it runs as often as --times says, or once.
+    run() boots one of the name `guest` and counts in `found` what it shows;
+    number: of the run in its row, from 1.
     """
 
     name: str
@@ -86,8 +87,6 @@ class Row:
     often: bool = True
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Boot a guest of this name and count what it shows; number: of the
-        run in its row, from 1."""
         raise NotImplementedError
 
     def boot(self, found: Found, command: str, guest: str,
@@ -157,11 +156,10 @@ class Selftests(Row):
     load: int = 0
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Run the programs, which a 32-bit kernel takes with it."""
+        # A 32-bit kernel takes them with it.
         static = KERNELS[self.kernel].arch == "i386"
         words = {path: [*arguments_of(path), *self.arguments.split()]
                  for path in programs(self.tests, static)}
-        names = [path.name for path in words]
         with busy(self.load):
             if static:
                 runs = dict(boot_tiny(
@@ -174,12 +172,11 @@ class Selftests(Row):
                 runs = ktap.split(self.boot(found, ktap.script({
                     path.name: " ".join([str(path), *more])
                     for path, more in words.items()}, self.wrap), guest,
-                    icount=self.icount), names)
+                    icount=self.icount), (path.name for path in words))
         self.judge(found, runs, LOGS / f"{guest}.ktap")
 
     def judge(self, found: Found, runs: dict[str, ktap.Run],
               log: Path) -> None:
-        """Count programs, what skipped, and what must pass."""
         reports = {name: ktap.parse(run.output) for name, run in runs.items()}
         for name, run in runs.items():
             count_run(found, name, run, log)
@@ -261,7 +258,6 @@ class Race(Row):
     wakes: int = WAKES
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Run the case, on the base until it hits."""
         step = self.wakes == STEPPED
         if step and "-singlestep" not in subprocess.run(
                 ["qemu-system-x86_64", "-help"], capture_output=True,
@@ -286,7 +282,6 @@ class Race(Row):
                             range(first, first + seeds), wakes)
 
     def judge(self, found: Found, output: str) -> None:
-        """Count the case: the base must be hit, the series must not."""
         found.note, fault = race_result(output, self.case, self.kernel,
                                         self.wakes)
         found.test(self.case, fault)
@@ -318,7 +313,6 @@ class Stress(Row):
     seconds: int = 0
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Run it with a seed of its own."""
         program = build_bench("ioperm_random")
         # kmemleak takes an object for a leak only some seconds after its
         # allocation, and a pointer that moves can hide from one scan.
@@ -446,7 +440,6 @@ class YieldStress(Row):
             for name in self.parts()})
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Run the parts on the threads of one core."""
         program, = programs("sched/yield_latency")
         self.judge(found, self.boot(
             found, self.script(program), guest,
@@ -454,7 +447,6 @@ class YieldStress(Row):
             qemu=f"-smp {self.cpus},threads=2"))
 
     def judge(self, found: Found, output: str) -> None:
-        """Count what each part came to."""
         for name, run in ktap.split(output, self.parts()).items():
             found.test(name, "" if run.status == 0 else
                        f"exit status {run.status}: "
@@ -512,7 +504,6 @@ class Throughput(Row):
     """What a change of the scheduler should not make slower."""
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Run each workload."""
         runs = ktap.split(self.boot(
             found, ktap.script(WORKLOADS), guest,
             icount="" if choose_kvm(built(self.kernel)) else "wait-idle"),
@@ -544,15 +535,10 @@ def throughput_tables(runs: dict[str, list[Any]]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class YieldHz(Row):
-    """yield_latency as in make bench, its feature bits off and on in one
-    boot.
-
-    With them off it does what the base does.  A slice of a tick or less is
-    charged as on the base.
-    """
+    """yield_latency as in make bench, its feature bits off, which is what the
+    base does, and on.  A slice of a tick or less is charged as there."""
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        """Measure all cases."""
         folder = built(self.kernel)
         found.figures = measure_yield.measure_yield(
             folder, "series", kvm=choose_kvm(folder), name=guest)
