@@ -242,15 +242,11 @@ def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
         run(side, again, "-again")
     for name in sorted(wanted["series"]):
         before, after = verdicts(name)
-        title = f"selftests/x86: {name}"
-        words = (f"{after or 'did not run'}, {before or 'not there'} on the "
-                 f"base; see {shown_path(LOGS)}/kselftest-series.ktap")
-        if is_worse(before, after):
-            count.fail(title, words)
-        elif after == "pass":
-            count.ok(title)
-        else:
-            count.skip(title, words)
+        verdict = "fail" if is_worse(before, after) else \
+            "pass" if after == "pass" else "skip"
+        count.add(verdict, f"selftests/x86: {name}", "" if verdict == "pass"
+                  else f"{after or 'did not run'}, {before or 'not there'} on "
+                  f"the base; see {shown_path(LOGS)}/kselftest-series.ktap")
 
 
 def run_twice(measure: Callable[[], list[Any]], number: int) -> list[Any]:
