@@ -21,7 +21,6 @@ GOOD = "Subject: a\n\nWhy.\n\nAssisted-by: LLM\n---\n"
 
 
 def verdicts(count: Count) -> str:
-    """Return the results as letters: o, f, s."""
     return "".join(row[0][0] for row in count.rows)
 
 

@@ -28,7 +28,6 @@ exec "$last"
 
 
 def stub(path: Path, text: str) -> None:
-    """Write a shell script."""
     write(path.parent, {path.name: f"#!/bin/sh\n{text}"})
     path.chmod(0o755)
 
@@ -56,6 +55,7 @@ def place(tmp_path, monkeypatch):
 def test_output_and_status_come_back(place):
     result = boot(place, "printf '%s.' 'a  b' \"it's\"; echo err >&2; exit 3")
     assert (result.status, result.output) == (3, "a  b.it's.err\n")
+    assert (place / "logs/guest.ktap").read_text() == result.output
 
 
 def test_what_vng_is_asked_for(place):
@@ -64,8 +64,8 @@ def test_what_vng_is_asked_for(place):
     boot(place, "true", cpus=2, kvm=True)
     first, second = (place / "guests").read_text().splitlines()
     for words in (f"--run {place} ", "--cpus 1 --memory 2G", "--disable-kvm",
-                  f"--rwdir {place}/a ", "--append x=1 --append y",
-                  "-icount shift=0,sleep=off -cpu max"):
+                  f"--rwdir {place}/a ", "--append no_timer_check --append x=1 "
+                  "--append y", "-icount shift=0,sleep=off -cpu max"):
         assert words in first
     assert "--cpus 2" in second
     assert "--disable-kvm" not in second and "icount" not in second
@@ -75,6 +75,7 @@ def test_a_guest_that_hangs_is_ended(place, monkeypatch):
     with pytest.raises(Lost, match="    | so far") as caught:
         boot(place, "echo so far; sleep 60", timeout=0.5)
     assert caught.value.output == "so far\n"
+    assert (place / "logs/guest.ktap").read_text() == "so far\n"
     monkeypatch.setenv("GUEST", "hang")
     with pytest.raises(Lost, match="(?s)did not end within 0.5 s.*Booting the "
                        "kernel") as caught:
@@ -235,7 +236,6 @@ XEN = UP + BOOT[:BOOT.index("@@ begin /proc")].replace("\r", "\r\r") + \
 
 
 def boot_xen(place, said):
-    """boot_xen() with a QEMU that says this."""
     write(place, {"said": said, "a": "", "image": "", "xen/xen": ""})
     stub(place / "bin/qemu-system-x86_64",
          f"ls >{place}/files; cat {place}/said\n")

@@ -30,7 +30,6 @@ def diff(line: int, bug: str, name: str = IOPORT) -> str:
 
 
 def patch(bug: str, *headers: str, line: int = 20) -> str:
-    """Return the text of a mutant."""
     return "What the\nbug is.\n\n" + "".join(f"{row}\n" for row in headers) \
         + "---\n" + diff(line, bug)
 
@@ -39,7 +38,6 @@ CAUGHT = "Caught-by: window: one"
 
 
 def read(place: Path, text: str, name: str = "01-window-bug") -> mutants.Job:
-    """Write a mutant and read it."""
     path = place / f"{name}.patch"
     path.write_text(text)
     return mutants.read_mutant(path)
@@ -230,7 +228,6 @@ def fake(tmp_path: Path, replace) -> Fake:
 
 
 def plant(fake: Fake, files: dict[str, str]) -> None:
-    """Make these the mutants."""
     for path in mutants.MUTANTS.iterdir():
         path.unlink()
     for name, text in files.items():
@@ -239,7 +236,6 @@ def plant(fake: Fake, files: dict[str, str]) -> None:
 
 
 def run(capsys, *patterns: str) -> tuple[int, str]:
-    """Run the mutants; return the status and what was printed."""
     status = mutants.run_all(mutants.read_mutants(list(patterns)),
                              not patterns)
     return status, capsys.readouterr().out
