@@ -14,6 +14,8 @@
 #   PUBLISH=1     bench, report, soak: copy the result to results/ and README.md
 #   BASE=path ONTO=commit        with 'rebase': the tree to try the series on
 #   NAME= EMAIL= SET= BRANCH= GATES=   with 'submit': who sends which part
+#   SET=fixes|ports|all KCONFIG= LSMOD=   with 'deb': which patches, of which
+#                 configuration (a path, debian, debian-rt), which modules
 #   FILES= ROOTFS=               with 'lab': where boards find what they load
 #   ALL=1         with 'clean': remove all of build/
 
@@ -24,7 +26,7 @@ export KERNEL KSRC FORCE ACCEL NAME EMAIL SET ONTO BRANCH BASE GATES FILES ROOTF
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report tree \
-	export rebase submit lab release clean
+	export rebase submit lab deb release clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm] ..."
@@ -79,6 +81,11 @@ submit: deps ## write the mails, from KSRC=clone NAME= EMAIL=; never sends
 
 lab: deps ## write job definitions for a LAVA lab, see lab/README.md
 	@$(RUN)lab $(if $(FILES),--jobs,--run)
+
+deb: ## build Debian packages of the patched kernel
+	@tools/deps --with deb
+	@$(RUN)deb $(if $(SET),--set $(SET)) $(if $(KCONFIG),--config $(KCONFIG)) \
+		$(if $(LSMOD),--lsmod $(LSMOD))
 
 release: deps ## write build/release: a patch per kernel, a tarball, checksums
 	@$(RUN)release
