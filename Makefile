@@ -3,7 +3,7 @@
 #
 #   KSRC=path     take this kernel tree as base (it is only read) instead of the
 #                 distribution's source package
-#   KERNEL=6.12   the series for an older kernel: BASE-6.12, series-6.12; works
+#   KERNEL=6.12   the series for an older kernel of BASE: series-6.12; works
 #                 in build/6.12 and publishes to results/6.12
 #   FORCE=1       try the series on a tree of another version; with 'tree':
 #                 throw away what build/tree has; with 'clean': remove it too

@@ -33,6 +33,10 @@ usage = collections.namedtuple("usage", "total used free")
 free = int(os.environ.get("FAKE_FREE", 100)) * 2**30
 shutil.disk_usage = lambda path: usage(200 * 2**30, 0, free)
 """
+BASE = """\
+VERSION PACKAGE SUITE TESTED
+7.3 linux-source-7.3 trixie-backports 7.3.4
+"""
 
 
 def lines(word: str, count: int = 40) -> str:
@@ -303,7 +307,7 @@ def box(tmp_path: Path) -> Box:
     for name in ("tools", "configs"):
         shutil.copytree(ROOT / name, found.repo / name,
                         ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy2(ROOT / "BASE", found.repo)
+    write(found.repo, {"BASE": BASE})
     write(place / "site", {"sitecustomize.py": SITECUSTOMIZE})
     found.set_patches({})
     return found

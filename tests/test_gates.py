@@ -8,7 +8,7 @@ replaced by what they would say.
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from conftest import write
 from tools import gates, ktap
 from tools.core import Fail
 from tools.count import Count
+from tools.guest import Result
 
 IOPORT, FAIR = "arch/x86/kernel/ioport.c", "kernel/sched/fair.c"
 WARNING = "kernel/sched/fair.c:{}:1: warning: wrong\n"
@@ -30,7 +31,7 @@ def tree(tmp_path: Path, replace: Callable) -> Path:
     """A tree with two touched files, in place of each source tree."""
     tree = tmp_path / "tree"
     write(tree, {IOPORT: "\n", FAIR: "\n"})
-    replace(gates, source=lambda commit, place="": tree, begin=str,
+    replace(gates, source=lambda commit, place="": tree,
             touched=lambda: [FAIR, IOPORT], LOGS=tmp_path / "logs",
             need_tool=lambda *_: None, need_space=lambda *_: None,
             compiler_tools=lambda _: None,
@@ -80,12 +81,6 @@ def test_folders_are_those_of_the_configuration(
     assert "arch/x86/coco/sev/vc-handle.o" in make.asked
 
 
-def test_make_is_told_which_tests_to_run() -> None:
-    assert gates.only(["iopl_32", "iopl_64", "ioperm_64"]) == [
-        "TARGETS_C_32BIT_ALL=iopl", "TARGETS_C_64BIT_ALL=iopl ioperm"]
-    assert gates.only([]) == []
-
-
 def test_what_was_compiled_is_compiled_again(tree: Path, make: Make,
                                              tmp_path: Path) -> None:
     old = [tmp_path / "obj" / name for name in (
@@ -102,8 +97,6 @@ def test_a_make_that_fails(tree: Path, make: Make) -> None:
     with pytest.raises(Fail, match="make failed"):
         gates.compile_folders("wide", tree)
     make.said += WARNING.format(1).replace("warning", "error")
-    built = gates.compile_folders("wide", tree)
-    assert built.failed and built.warnings.total() == 1
     # The base fails in the same way, and yet nothing is well.
     with pytest.raises(Fail, match="make failed"):
         gates.compare("wide", "gcc")
@@ -291,25 +284,49 @@ def test_pages_must_come_out(tree: Path, tmp_path: Path,
 
     replace(gates, BUILD=tmp_path, run_logged=run)
     page = "Documentation/arch/x86/ioperm.rst"
-    folders = gates.docs_folders([page, "Documentation/index.rst"])
-    assert gates.docs_warnings(tree, folders, [page]).total() == 1
+    replace(gates, touched=lambda: [page, "Documentation/index.rst"])
+    count = Count()
+    gates.group_docs(count)
+    assert count.passed == 1
     made.remove("ioperm.html")
     with pytest.raises(Fail, match="ioperm did not come out"):
-        gates.docs_warnings(tree, folders, [page])
+        gates.group_docs(count)
 
 
 def test_a_planted_fault(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sees(files: Path) -> Iterator[str]:
-        yield from (files / IOPORT).read_text().splitlines()
-
     for words, found in (("planted_pointer", True), ("something", False)):
-        monkeypatch.setitem(gates.FAULTS, "sparse.c", (IOPORT, sees, words))
-        count = Count()
-        assert count.run("it", gates.find_fault, "sparse.c") == found
+        monkeypatch.setitem(gates.FAULTS, "sparse.c", (
+            IOPORT, lambda files: (files / IOPORT).open(), words))
+        assert Count().run("it", gates.find_fault, "sparse.c") == found
         assert (tree / IOPORT).read_text() == "\n"
 
 
 # --- kernels ---------------------------------------------------------------
+
+def test_make_kselftest_builds_here_and_runs_in_a_guest(
+        tmp_path: Path, replace: Callable) -> None:
+    tree, log = tmp_path / "tree", tmp_path / "log"
+    write(tree, {
+        gates.RUNNER: "run_many() { for t; do echo ok 1 selftests: "
+        '"${PWD#$BASE_DIR/}: ${t##*/}"; done; }\n',
+        # As lib.mk does it.
+        f"{gates.SELFTESTS}/x86/Makefile": "DIR = $(CURDIR:%/x86=%)\nall:\n"
+        '\t@BASE_DIR="$(DIR)"; . $(DIR)/kselftest/runner.sh; \\\n'
+        "\trun_many $(O)/iopl_64 $(O)/amx_64\n",
+        "Makefile": f"kselftest:\n\t$(MAKE) -C {gates.SELFTESTS}/$(TARGETS)"})
+    before = (tree / gates.RUNNER).read_text()
+    assert gates.make_kselftest(tree, ["O=/x"], log) == [
+        "/x/iopl_64", "/x/amx_64"]
+    assert (tree / gates.RUNNER).read_text() == before
+    write(tree, {f"{gates.SELFTESTS}/x86/Makefile": "all:\n\tfalse\n"})
+    with pytest.raises(Fail, match="make kselftest failed"):
+        gates.make_kselftest(tree, [], log)
+    replace(gates, boot_logged=lambda folder, command, *_, **__: Result(
+        0, subprocess.run(command, shell=True, text=True,
+                          capture_output=True).stdout, log))
+    assert gates.run_made(tree, tree, ["iopl_64"], tree, "x", False) == {
+        "iopl_64": "pass"}
+
 
 def test_bisection_goes_on(tree: Path, tmp_path: Path,
                            replace: Callable) -> None:

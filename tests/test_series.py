@@ -9,8 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import (CLOSED, COMMITS, FILES, IOPORT, MMAP, YIELD, Box,
-                      commit, git, make_clone, make_kernel, snapshot, write)
+from conftest import (BASE, CLOSED, COMMITS, FILES, IOPORT, MMAP, YIELD,
+                      Box, commit, git, make_clone, make_kernel, snapshot, write)
 
 from tools.core import Fail
 from tools.series.base import version_of
@@ -457,7 +457,7 @@ def test_a_series_for_an_older_kernel(repository: Repository) -> None:
     """It shares what does the same there, also at an offset."""
     box, before = repository.box, repository.files()
     write(box.repo, {
-        "BASE-6.1": "VERSION=6.1\nTESTED=6.1.2\n",
+        "BASE": f"{BASE}6.1 linux-source-6.1 bookworm 6.1.2\n",
         "series-6.1": "\n".join(sorted(
             path[8:] for path in before if path.startswith("patches/"))[:5])})
     old = make_kernel(box.temp / "old", "6 1 2")

@@ -10,13 +10,12 @@ import argparse
 import re
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from tools.core import (BUILD, LOGS, ROOT, Fail, build_lock, duration, git,
                         need_space, run_logged, run_main, say, shown_path,
                         stage, tail)
 from tools.count import Count
-from tools.debian import inside, make_root, why_not
+from tools.debian import inside, last, make_root, why_not
 
 PLACE = BUILD / "bare/root"
 CLONE = "/root/series"
@@ -34,22 +33,14 @@ def check_readme() -> None:
         raise Fail(f"README.md does not name {', '.join(missing)}")
 
 
-def last_stage(log: Path) -> str:
-    """Say what a command does by its log."""
-    text = log.read_text(errors="replace")
-    return "".join(re.findall(r"^==> .{,60}", text, re.M)[-1:])
-
-
 def run_command(command: str) -> None:
-    """Run a command in the clone; raise Fail unless it ends well.
-
-    'make check' also has to say that it passed tests and failed none.
-    """
+    """Run a command in the clone; raise Fail unless it ends well, and 'make
+    check' unless it passed tests and failed none."""
     log = LOGS / f"bare-{re.sub(r'[^a-z]+', '-', command.lower())}.log"
     with stage(f"{command} on a bare Debian"):
         status = run_logged(
             inside(PLACE, ["sh", "-c", f"cd {CLONE} && exec {command}"]),
-            log, timeout=SECONDS, check=False, progress=last_stage)
+            log, timeout=SECONDS, check=False, progress=last("^==> .{,60}"))
     rows = log.read_text(errors="replace").splitlines() or [""]
     if status != 0:
         why = (f"did not end within {duration(SECONDS)}" if status is None

@@ -141,7 +141,7 @@ def check_export(tip: str) -> None:
         changes = differences(place)
     if changes:
         raise Fail("not in sync ('make tree', then 'make export'): "
-                   + "; ".join(changes))
+                   + "; ".join(map(" ".join, changes.items())))
 
 
 def check_mutants(tip: str) -> None:

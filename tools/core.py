@@ -20,8 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import (FIRST_COMPLETED, Future, ThreadPoolExecutor,
-                                wait)
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,13 +49,12 @@ GIT_IDENTITY = {
 for _name in [name for name in os.environ if name.startswith("GIT_")]:
     del os.environ[_name]
 
-_running: set[subprocess.Popen] = set()  # leaders of process groups
-_stopping = threading.Event()  # no more commands are started
-_starting = threading.local()  # .now: this thread is starting a command
+_stopping = threading.Event()  # ends what run_logged() runs
+_polling = threading.local()  # .now: this thread looks at _stopping
 
 
 class Fail(Exception):
-    """An error that the user can do something about; its text says what."""
+    """An error that the user can mend; its text says how."""
 
 
 def say(text: str) -> None:
@@ -67,9 +65,8 @@ def say(text: str) -> None:
 
 def duration(seconds: float) -> str:
     """Format seconds as '12 s' or '3 min 04 s'."""
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else \
-        f"{whole // 60} min {whole % 60:02d} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 @contextlib.contextmanager
@@ -123,21 +120,22 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 def _interrupt(*_: Any) -> None:
-    """Handle a signal: end this job, once, when it knows its children."""
+    """Handle a signal: end this job, once, and what it runs."""
     if not _stopping.is_set():
         _stopping.set()
-        if not getattr(_starting, "now", False):
+        if not getattr(_polling, "now", False):
             raise KeyboardInterrupt
 
 
 def _follow(process: subprocess.Popen, timeout: float | None,
             note: Callable[[], str]) -> int | None:
-    """Wait for a process with a sign of life; None: it took too long."""
+    """Wait for a process with a sign of life; None: it has to be ended."""
     start = shown = time.monotonic()
     tty = sys.stdout.isatty()
-    while not timeout or time.monotonic() - start <= timeout:
+    while not _stopping.is_set() and (
+            not timeout or time.monotonic() - start <= timeout):
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=1)
+            return process.wait(timeout=0.5)
         if time.monotonic() - shown >= (2 if tty else 60):
             shown = time.monotonic()
             text = f"    {duration(shown - start)} {note()}".rstrip()
@@ -159,25 +157,21 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     process = status = None
+    # A signal while the child is made must not lose it.
+    _polling.now = True
     try:
-        # A signal while the child is made must not lose it.
-        _starting.now = True
         if not _stopping.is_set():
             with open(log, "wb") as out:
                 process = subprocess.Popen(
                     command, stdout=out, stderr=subprocess.STDOUT,
                     stdin=subprocess.DEVNULL, cwd=cwd, env=env,
                     start_new_session=True)
-            _running.add(process)
-        _starting.now = False
-        if process and not _stopping.is_set():
             status = _follow(process, timeout,
                              lambda: progress(log) if progress else "")
     finally:
-        _starting.now = False
         if process and status is None:
             end_group(process)
-        _running.discard(process)
+        _polling.now = False
     if _stopping.is_set():
         raise KeyboardInterrupt
     if check and status != 0:
@@ -198,17 +192,16 @@ def in_parallel(work: dict[str, Callable[[], T]],
     begun: dict[str, float] = {}
 
     def do(name: str, function: Callable[[], T]) -> T | Fail:
+        if _stopping.is_set():
+            raise KeyboardInterrupt
         begun[name] = start = time.monotonic()
+        # One write, or the lines of two threads mix.
+        print(f"==> {name}\n", end="", flush=True)
         try:
-            if _stopping.is_set():
-                raise KeyboardInterrupt
-            # One write, or the lines of two threads mix.
-            print(f"==> {name}\n", end="", flush=True)
             found, end = function(), ""
         except Fail as failure:
             found, end = failure, f": FAILED: {failure}"
-        finally:
-            del begun[name]
+        del begun[name]
         took = duration(time.monotonic() - start)
         print(f"    {name}: {took}{end}\n", end="", flush=True)
         return found
@@ -216,12 +209,11 @@ def in_parallel(work: dict[str, Callable[[], T]],
     if jobs <= 1:
         # In this thread, where a command shows its progress.
         return {name: do(name, function) for name, function in work.items()}
-    done: dict[str, Future] = {}
     try:
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                for name, function in work.items():
-                    done[name] = pool.submit(do, name, function)
+                done = {name: pool.submit(do, name, function)
+                        for name, function in work.items()}
                 left = set(done.values())
                 while left:
                     ended, left = wait(left, 60, FIRST_COMPLETED)
@@ -232,29 +224,19 @@ def in_parallel(work: dict[str, Callable[[], T]],
                             f"{name} {duration(time.monotonic() - start)}"
                             for name, start in list(begun.items())))
             except BaseException:
-                # One that was just submitted may not be in done.
                 _stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                while begun:
-                    for process in list(_running):
-                        end_group(process)
-                    time.sleep(0.1)
                 raise
-    except BaseException:
+    finally:
         # By now all threads have ended.
         _stopping.clear()
-        raise
     return {name: future.result() for name, future in done.items()}
 
 
 def run_git(*args: Any, cwd: Path | None = None,
             env: dict[str, str] | None = None,
             data: bytes | None = None) -> subprocess.CompletedProcess:
-    """Run git without the user's configuration; the output is bytes.
-
-    When this job is interrupted, git is given the time to take its lock
-    files and half-made trees away.
-    """
+    """Run git without the user's configuration; the output is bytes."""
     command = ["git", *map(str, args)]
     with subprocess.Popen(
             command, cwd=cwd, env=os.environ | GIT_IDENTITY | (env or {}),
@@ -264,6 +246,7 @@ def run_git(*args: Any, cwd: Path | None = None,
         try:
             out, err = process.communicate(data)
         except BaseException:
+            # git takes its lock files and half-made trees away.
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=30)
@@ -319,25 +302,20 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
-def of_kernel(name: str) -> Path:
-    """Return a file of the repository that each kernel has its own of."""
-    return ROOT / (f"{name}-{KERNEL}" if KERNEL else name)
+def kernels() -> list[dict[str, str]]:
+    """Return the rows of the file BASE, by the names in its head."""
+    head, *rows = (line.split() for line in
+                   (ROOT / "BASE").read_text().splitlines()
+                   if line and line[0] != "#")
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def check_kernel() -> None:
     """Raise Fail unless the series goes to the kernel that is asked for."""
-    ports = sorted(path.name.partition("-")[2] for path in ROOT.glob("BASE-*"))
+    own, *ports = (row["VERSION"] for row in kernels())
     if KERNEL and KERNEL not in ports:
-        own = read_settings(ROOT / "BASE")["VERSION"]
         raise Fail(f"KERNEL={KERNEL}: the series is for {own}, which needs no "
                    f"KERNEL=, and for {', '.join(ports) or 'no other'}")
-
-
-def read_settings(path: Path) -> dict[str, str]:
-    """Read NAME=value lines with # comments."""
-    rows = [line.strip() for line in path.read_text().splitlines()]
-    pairs = [row.partition("=") for row in rows if row and row[0] != "#"]
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def digest(*parts: str | bytes) -> str:
@@ -404,8 +382,9 @@ def run_main(main: Callable[[], int | None]) -> None:
         advice = {errno.ENOSPC: "make room and run it again",
                   errno.EDQUOT: "make room and run it again",
                   errno.EACCES: "make it writable",
-                  errno.EPERM: "run this as the user it belongs to",
-                  errno.EROFS: "make it writable"}.get(failure.errno)
+                  errno.EROFS: "make it writable",
+                  errno.EPERM: "run this as the user it belongs to"
+                  }.get(failure.errno)
         if not advice:
             raise
         text = (f"error: {failure.filename or BUILD}: {failure.strerror}: "

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Debian roots of their own, for jobs that need a machine to themselves.
+"""Debian roots, for jobs that need a machine to themselves.
 
-A root is a folder made by debootstrap from the archives that this machine's
-apt uses.  What runs in it has its own mounts and process numbers: when the
-first process ends, or is killed, all that it started ends.
+debootstrap makes one from the archives that this machine's apt uses.  What
+runs in it has its own mounts and process numbers: when the first process
+ends, or is killed, all that it started ends.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tools.core import Fail, need_space, run_logged, shown_path, stage
+from tools.series.base import mirror
 
 SUITE = "bookworm"
 # What is in 'dev' and 'sys' stays this machine's; the rest is the root's.
@@ -48,28 +50,18 @@ def why_not() -> str:
 
 
 def sources() -> list[str]:
-    """Return the rows of a sources.list for SUITE, the main archive first.
-    """
-    listed = subprocess.run(
-        ["apt-get", "indextargets", "--format",
-         "$(REPO_URI) $(CODENAME) $(LABEL)", "Created-By: Packages",
-         "Origin: Debian"], capture_output=True, text=True).stdout
-    rows = sorted({tuple(row.split(" ", 2)) for row in listed.splitlines()},
-                  key=lambda row: (row[2] != "Debian", row))
-    if not rows or rows[0][2] != "Debian":
-        raise Fail("no Debian archive is among this machine's apt sources: "
-                   "add one and run 'apt-get update'")
-    suites = [(rows[0][0], SUITE)] + [
-        (uri, name) for uri, name, _ in rows if name.startswith(f"{SUITE}-")]
-    return [f"deb {uri} {name} main\n" for uri, name in suites]
+    """Return the rows of a sources.list for SUITE, the main archive first."""
+    rows = [f"deb {mirror('Debian')} {SUITE} main\n"]
+    with contextlib.suppress(Fail):
+        rows.append(f"deb {mirror('Debian-Security')} {SUITE}-security main\n")
+    return rows
 
 
 def inside(root: Path, command: Sequence[str],
            network: bool = True) -> list[str]:
     """Return a command that runs another one in a root.
 
-    It gets an environment of its own.  Without network it has only a loopback
-    interface, which is down.
+    Without network it has only a loopback interface, which is down.
     """
     kept = [f"{name}={value}" for name, value in os.environ.items()
             if network and re.fullmatch(NETWORK_NAMES, name)]
@@ -80,9 +72,10 @@ def inside(root: Path, command: Sequence[str],
             "DEBIAN_FRONTEND=noninteractive", *kept, *command]
 
 
-def retrieved(log: Path) -> str:
-    """Say what debootstrap does by its log."""
-    return "".join(re.findall(r"^I: (.*)$", log.read_text(), re.M)[-1:])
+def last(pattern: str) -> Callable[[Path], str]:
+    """Return a progress of run_logged(): the last match in the log."""
+    return lambda log: "".join(re.findall(
+        pattern, log.read_text(errors="replace"), re.M)[-1:])
 
 
 def make_root(root: Path, packages: Sequence[str], log: Path) -> None:
@@ -101,7 +94,7 @@ def make_root(root: Path, packages: Sequence[str], log: Path) -> None:
                     "debootstrap", "--variant=minbase",
                     *([f"--include={','.join(packages)}"] if packages
                       else []), SUITE, str(partial), archives[0].split()[1]],
-                   log, what="debootstrap", progress=retrieved)
+                   log, what="debootstrap", progress=last(r"^I: (.*)$"))
         (partial / "etc/apt/sources.list").write_text("".join(archives))
         settings = subprocess.run(["apt-config", "dump"], text=True,
                                   capture_output=True).stdout

@@ -2,37 +2,37 @@
 """Run the gates: compilers, checkers, documents, more kernels, bisection.
 
 They take hours, so 'make check' only looks whether these patches passed them:
-each group that passes is written to results/gates.json.  What is compared is
-the series with the base; a tool that did not really run fails.
+each group that passes is written to results/gates.json.  The series is
+compared with the base; a tool that did not really run fails.
 """
 
 import argparse
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import NamedTuple
 
 from tools import bare, ktap, lab
-from tools.build import (CLANG, COMPILERS, KERNELS, SELFTESTS, build_kernel,
-                         build_selftests, compiler_tools, compiler_version,
-                         configure, image, make, make_environment,
-                         make_failed, new_warnings, objects, planted,
-                         selftest_log, selftest_names, source, source_key,
-                         test_key, warnings_in)
+from tools.build import (CLANG, COMPILERS, JOBS, KERNELS, SELFTESTS,
+                         build_kernel, build_selftests, compiler_tools,
+                         compiler_version, configure, image, make,
+                         make_environment, make_failed, new_warnings, objects,
+                         planted, selftest_log, selftest_names, settings,
+                         source, source_key, test_key, warnings_in)
 from tools.core import (BUILD, LOGS, PUBLISHED, ROOT, Fail, build_lock,
                         digest, duration, git, need_space, need_tool,
                         read_json, run_logged, run_main, say, scratch,
                         shown_path, stage, tail, write_json)
 from tools.count import GATES_RECORD, Count, run_groups
-from tools.guest import check_splat, choose_kvm
+from tools.guest import VENV, check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
 from tools.guest.xen import boot_xen, build_probe, failed_cases, get_xen
 from tools.selftests import (ARGUMENTS, SECONDS, YIELD_TESTS, arguments_of,
@@ -46,20 +46,19 @@ from tools.series.checkpatch import checkpatch, checkpatch_tree
 
 MATRIX = ("wide", "x86-64", "noioperm", "xenpv", "sev", "rt", "lazy", "hz100",
           "x86-debug", "i386", "i386-up", "allmod")
-# What is compiled: the files that the series touches, and folders whose files
-# include a header that it touches. What hangs on an option is there only with
-# it.
+# What is compiled: the files that the series touches, and what includes a
+# header that it touches; those that hang on an option only with it.
 FOLDERS = {"arch/x86/entry/": "", "arch/x86/xen/": "CONFIG_XEN_PV",
            "kernel/entry/": "", "kernel/sched/": "", "kernel/fork.o": ""}
 OPTIONS = {"arch/x86/coco/": "CONFIG_AMD_MEM_ENCRYPT",
            "arch/x86/kernel/io_bitmap_test.c":
            "CONFIG_X86_IO_BITMAP_KUNIT_TEST"}
-# Where faults are planted, and what they are.
+# Where faults are planted.
 VICTIM = "arch/x86/kernel/ioport.c"
 PAGE = "Documentation/arch/x86/ioperm.rst"
 PLANTED = ROOT / "tools/planted"
-# Without what the kernel's own W=1 leaves out: handlers of one kind have one
-# signature.
+# The kernel's own W=1 leaves the last one out, too: handlers of one kind have
+# one signature.
 PROGRAM_FLAGS = ("-Wall", "-Wextra", "-Wno-unused-parameter")
 SPARSE = BUILD / "sparse/sparse"
 # Where a sparse that 7.3 takes is found; the distribution's own is too old.
@@ -71,8 +70,8 @@ KERNEL_RULES = ("api/string_choices.cocci", "misc/minmax.cocci",
 BOOTS = {"rt": "PREEMPT_RT", "lazy": "the least preemption"}
 XEN = "Xen PV dom0"
 XEN_SECONDS = 2400
-# They stay on the first CPU that they may use, and Xen's guests start all
-# others in another way.
+# They stay on the first CPU that they may use; Xen's guests start all others
+# in another way.
 XEN_PINNED = ("ioperm_64", "ioperm_boundaries_64", "iopl_64",
               "ioport_regset_64")
 # How the selftests are installed: arguments of make. {0} is a folder for
@@ -80,12 +79,21 @@ XEN_PINNED = ("ioperm_64", "ioperm_boundaries_64", "iopl_64",
 INSTALLS = {"in the tree": (), "O= absolute": ("O={0}",),
             "O= relative": ("O={1}",),
             "O= and clang": ("O={0}", f"LLVM=-{CLANG}")}
+# Added to kselftest's runner: 'make kselftest' builds, and says what it runs.
+RUNNER = f"{SELFTESTS}/kselftest/runner.sh"
+NAMES_ONLY = """run_many() { printf '# to run: %s\\n' "$@"; }\n"""
 BISECTED = PUBLISHED / "bisect.json"
 
 
 def touched() -> list[str]:
     """Return the files of the kernel tree that the series touches."""
     return touched_files(series_patches())
+
+
+def present(tree: Path, paths: Iterable[str], *ends: str) -> list[str]:
+    """Return the paths with one of these ends that are files of a tree."""
+    return [path for path in paths
+            if path.endswith(ends) and (tree / path).exists()]
 
 
 @contextlib.contextmanager
@@ -107,8 +115,7 @@ def refuse(fresh: list[str], log: Path | None = None) -> None:
 
 # --- objects: compilers and sparse -----------------------------------------
 
-@dataclass
-class Built:
+class Built(NamedTuple):
     """What one make showed; sources: the .c files that were looked at."""
 
     sources: set[str]
@@ -117,28 +124,13 @@ class Built:
     log: Path
 
 
-def has(config: str, option: str) -> bool:
-    """Tell whether an option is on in a .config; none always is."""
-    return not option or f"\n{option}=y\n" in config
-
-
-def touched_objects(tree: Path, config: str) -> tuple[str, ...]:
-    """Return the objects of the touched files that a configuration has."""
-    return tuple(
-        f"{path[:-2]}.o" for path in touched() if is_kernel(path)
-        and path.endswith(".c") and (tree / path).exists() and all(
-            has(config, option) for place, option in OPTIONS.items()
-            if path.startswith(place)))
-
-
 def compile_folders(name: str, tree: Path, compiler: str = "gcc",
                     fresh: bool = True,
                     targets: tuple[str, ...] = ()) -> Built:
     """Compile the touched files and FOLDERS, or targets, of a kernel at W=1.
 
-    compiler: or "sparse", which is gcc with C=2 and for the touched files
-    only.  fresh: also what was compiled before, which would not
-    warn again.
+    compiler: or "sparse", gcc with C=2 for the touched files only.  fresh:
+    also what was compiled before, which would not warn again.
     """
     step, more, files = "CC", (), None
     if compiler == "sparse":
@@ -146,10 +138,14 @@ def compile_folders(name: str, tree: Path, compiler: str = "gcc",
         more = ("C=2", f"CHECK={SPARSE}")
     compiler_tools(compiler)
     need_space(BUILD, 3, f"the objects of {name}")
-    config = configure(name, tree, compiler)
-    targets = targets or touched_objects(tree, config) + tuple(
-        folder for folder, option in FOLDERS.items() if step == "CC"
-        and has(config, option))
+    config = settings(configure(name, tree, compiler)) | {"": "y"}
+    targets = targets or tuple(
+        f"{path[:-2]}.o" for path in filter(is_kernel, present(
+            tree, touched(), ".c"))
+        if all(config.get(option) == "y" for place, option in OPTIONS.items()
+               if path.startswith(place))) + tuple(
+        folder for folder, option in FOLDERS.items()
+        if step == "CC" and config.get(option) == "y")
     # sparse looks at each file every time.
     for target in targets if fresh and step == "CC" else ():
         place = objects(name, compiler) / target
@@ -174,18 +170,23 @@ def compile_folders(name: str, tree: Path, compiler: str = "gcc",
                  make_failed(text), log)
 
 
-def compare(name: str, compiler: str) -> set[str]:
-    """Compile the series, and the base when the series warns.
+def judge(built: Built, known: Counter[str], paths: list[str],
+          tree: Path) -> None:
+    """Raise Fail when a make warns of what is not known, failed, or did not
+    look at the paths."""
+    refuse(new_warnings(known, built.warnings), built.log)
+    if built.failed:
+        raise Fail(f"make failed; see {shown_path(built.log)}")
+    check_coverage(paths, built.sources, tree)
 
-    Returns the sources; raises Fail with what is new.
-    """
+
+def compare(name: str, compiler: str) -> set[str]:
+    """Compile the series, and the base when the series warns; return the
+    sources."""
     after = compile_folders(name, source("applied"), compiler)
     before = compile_folders(name, source("base"), compiler).warnings \
         if after.warnings else Counter()
-    refuse(new_warnings(before, after.warnings), after.log)
-    if after.failed:
-        raise Fail(f"make failed; see {shown_path(after.log)}")
-    check_coverage([VICTIM], after.sources, source("applied"))
+    judge(after, before, [VICTIM], source("applied"))
     return after.sources
 
 
@@ -193,10 +194,7 @@ def check_coverage(paths: list[str], sources: set[str], tree: Path) -> None:
     """Each .c file of the kernel among paths was looked at, or one that
     includes it."""
     missing = []
-    for path in paths:
-        if not (is_kernel(path) and path.endswith(".c")
-                and (tree / path).exists()):
-            continue
+    for path in filter(is_kernel, present(tree, paths, ".c")):
         outer = {str(other.relative_to(tree))
                  for other in (tree / path).parent.glob("*.c")
                  if f'#include "{Path(path).name}"' in
@@ -223,19 +221,15 @@ def compare_all(count: Count, what: str,
 
 def group_matrix(count: Count) -> None:
     """The touched folders in each configuration, gcc and clang, W=1."""
-    begin()
     compare_all(count, "W=1", [(name, compiler) for name in MATRIX
                                for compiler in COMPILERS])
 
 
-class NoSparse(Fail):
-    """There is no sparse to be had, which is no fault of the patches."""
-
-
-def get_sparse() -> None:
-    """Build sparse from the newer source package."""
+def get_sparse() -> str:
+    """Build sparse from the newer source package; return why there is none,
+    which is no fault of the patches."""
     if SPARSE.exists():
-        return
+        return ""
     need_tool("dpkg-source", "dpkg-dev")
     log = LOGS / "sparse-apt.log"
     with stage("getting and building sparse"), scratch("sparse") as place:
@@ -249,7 +243,7 @@ def get_sparse() -> None:
             if status == 0 and len(folders) == 1:
                 break
         else:
-            raise NoSparse(
+            return (
                 f"no sparse from {' or '.join(SPARSE_SUITES)} ("
                 + ("the mirror is older than it may be" if "is expired" in
                    log.read_text(errors="replace") else
@@ -264,17 +258,15 @@ def get_sparse() -> None:
                    what="building sparse")
         SPARSE.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folders[0] / "sparse", SPARSE)
+    return ""
 
 
 def group_sparse(count: Count) -> None:
     """sparse (C=2) says nothing new about the touched files."""
-    begin()
-    try:
-        get_sparse()
-    except NoSparse as failure:
-        count.skip("sparse", failure)
-        return
-    if count.run("sparse: finds a planted fault", find_fault, "sparse.c"):
+    why = get_sparse()
+    if why:
+        count.skip("sparse", why)
+    elif count.run("sparse: finds a planted fault", find_fault, "sparse.c"):
         compare_all(count, "C=2", [(name, "sparse")
                                    for name in SPARSE_CONFIGS])
 
@@ -282,10 +274,7 @@ def group_sparse(count: Count) -> None:
 # --- programs and prefixes -------------------------------------------------
 
 def check_programs(tree: Path, compiler: str, flags: tuple[str, ...]) -> int:
-    """Build the series' selftests; return how many.
-
-    Raises Fail with the warnings about their files.
-    """
+    """Build the series' selftests; return how many, Fail if one warns."""
     names = port_tests(tree) + selftest_names(tree, "sched", ("yield_*",))
     if not names:
         raise Fail("there is no program to build")
@@ -299,7 +288,6 @@ def check_programs(tree: Path, compiler: str, flags: tuple[str, ...]) -> int:
 
 def group_programs(count: Count) -> None:
     """The series' selftests build with gcc and clang, -Wall -Wextra."""
-    begin()
     for compiler in COMPILERS:
         title = f"selftests: -Wall -Wextra, {compiler}"
         with counted(count, title):
@@ -317,17 +305,13 @@ def prefixes() -> dict[str, str]:
 def check_prefix(tree: Path, paths: list[str], known: Counter[str]) -> str:
     """Compile what the last patch of a prefix touches; say what that was.
 
-    tree: source() of the prefix, in which what the one before had compiled
-    and has not changed is not compiled again.  paths: what the patch touches.
-    known: the base's warnings.
+    What the prefix before had compiled and has not changed is not compiled
+    again.  known: the base's warnings.
     """
     words = []
     if any(is_kernel(path) and path.endswith((".c", ".h")) for path in paths):
         built = compile_folders("wide", tree, fresh=False)
-        refuse(new_warnings(known, built.warnings), built.log)
-        if built.failed:
-            raise Fail(f"make failed; see {shown_path(built.log)}")
-        check_coverage(paths, built.sources, tree)
+        judge(built, known, paths, tree)
         words.append(f"{len(built.sources)} objects")
     if any(path.startswith(SELFTESTS) for path in paths):
         words.append(f"{check_programs(tree, 'gcc', ('-Wall',))} programs")
@@ -336,7 +320,6 @@ def check_prefix(tree: Path, paths: list[str], known: Counter[str]) -> str:
 
 def group_prefixes(count: Count) -> None:
     """Every prefix of the series compiles what its last patch touches."""
-    begin()
     with stage("compiling the base"):
         known = compile_folders("wide", source("base", "other")).warnings
     for name, commit in prefixes().items():
@@ -378,8 +361,7 @@ def run_rule(name: str, files: list[str],
 def run_rules(names: list[str], tree: Path
               ) -> dict[str, tuple[Counter[str], str]]:
     """Run rules of scripts/coccinelle over the touched files of a tree."""
-    files = [path for path in touched() if path.endswith((".c", ".h"))
-             and (tree / path).exists()]
+    files = present(tree, touched(), ".c", ".h")
     kernel = list(filter(is_kernel, files))
     with stage(f"running {len(names)} Coccinelle rules"), \
             ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -391,7 +373,6 @@ def run_rules(names: list[str], tree: Path
 
 def group_cocci(count: Count) -> None:
     """The kernel's Coccinelle rules find nothing new."""
-    begin()
     need_tool("spatch", "coccinelle")
     count.run("coccicheck: finds a planted fault", find_fault, "semicolon.c")
     rules = source("applied") / "scripts/coccinelle"
@@ -407,11 +388,8 @@ def group_cocci(count: Count) -> None:
         elif found:
             count.run(title, refuse, new_warnings(before[name][0], found))
     ran = sum(not why for _, why in after.values())
-    title = f"coccicheck: {ran} of {len(names)} rules ran"
-    if ran * 10 < len(names) * 9:
-        count.fail(title, "that is too few")
-    else:
-        count.ok(title)
+    (count.ok if ran * 10 >= len(names) * 9 else count.fail)(
+        f"coccicheck: {ran} of {len(names)} rules ran", "9 in 10 have to")
 
 
 def kernel_doc(tree: Path) -> Counter[str]:
@@ -419,11 +397,10 @@ def kernel_doc(tree: Path) -> Counter[str]:
     tool = tree / "tools/docs/kernel-doc"
     if not tool.exists():
         tool = tree / "scripts/kernel-doc"
-    files = [path for path in touched() if path.endswith((".c", ".h"))
-             and (tree / path).exists()]
-    done = subprocess.run([str(tool), "-none", "-Wall", *files], cwd=tree,
-                          text=True, capture_output=True, errors="replace",
-                          env=make_environment())
+    done = subprocess.run(
+        [str(tool), "-none", "-Wall", *present(tree, touched(), ".c", ".h")],
+        cwd=tree, text=True, capture_output=True, errors="replace",
+        env=make_environment())
     words = done.stdout + done.stderr
     if "Traceback" in words or "No such file" in words:
         raise Fail(f"kernel-doc did not run: {words.strip()[-300:]}")
@@ -432,16 +409,9 @@ def kernel_doc(tree: Path) -> Counter[str]:
 
 def group_kerneldoc(count: Count) -> None:
     """kernel-doc says nothing new."""
-    begin()
     count.run("kernel-doc: finds a planted fault", find_fault, "parameter.c")
     count.run("kernel-doc", refuse, new_warnings(
         kernel_doc(source("base")), kernel_doc(source("applied"))))
-
-
-def docs_folders(paths: list[str]) -> list[str]:
-    """Return the folders of pages, but not Documentation itself."""
-    folders = {str(Path(path).parent) for path in paths}
-    return sorted(folders - {"Documentation"})
 
 
 def docs_warnings(tree: Path, folders: list[str],
@@ -451,11 +421,11 @@ def docs_warnings(tree: Path, folders: list[str],
     Raises Fail when a page of wanted (.rst files) or a folder's index does
     not come out.
     """
-    venv = BUILD / "venv/bin"
-    run_logged([str(venv / "pip"), "--disable-pip-version-check", "install",
+    run_logged([f"{VENV}/bin/pip", "--disable-pip-version-check", "install",
                 "-r", str(ROOT / "tools/requirements-docs.txt")],
                LOGS / "docs-pip.log", what="pip install Sphinx")
-    environment = make_environment() | {"PATH": f"{venv}:{os.environ['PATH']}"}
+    environment = make_environment() | {
+        "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
     output, found = BUILD / "obj/docs", Counter()
     for folder in folders:
         # A page that is not read again does not warn again.
@@ -481,9 +451,9 @@ def docs_warnings(tree: Path, folders: list[str],
 
 def group_docs(count: Count) -> None:
     """The documents build with the kernel's Sphinx without new warnings."""
-    begin()
     pages = [path for path in touched() if path.endswith(".rst")]
-    folders = docs_folders(pages)
+    folders = sorted({str(Path(page).parent) for page in pages}
+                     - {"Documentation"})
     after = docs_warnings(source("applied"), folders, pages)
     before = docs_warnings(source("base"), folders, [])
     count.run(f"documents: {', '.join(folders)}, {len(pages)} pages touched",
@@ -504,7 +474,6 @@ def static_tests(suffix: str) -> list[tuple[Path, list[str]]]:
 
 def group_i386(count: Count) -> None:
     """A 32-bit kernel boots, and the static 32-bit tests pass on it."""
-    begin()
     build_kernel("i386")
     programs = static_tests("_32")
     with stage(f"running {len(programs)} programs on the i386 kernel"):
@@ -536,7 +505,6 @@ def run_xen(count: Count, title: str,
 
 def group_xen(count: Count) -> None:
     """As Xen's first domain the kernel boots and passes the static tests."""
-    begin()
     get_xen()
     programs = static_tests("_64")
     probe = build_probe(BUILD / "programs/xen")
@@ -552,7 +520,6 @@ def group_xen(count: Count) -> None:
 
 def group_preempt(count: Count) -> None:
     """Kernels with other preemption boot, and the tests pass on them."""
-    begin()
     programs = build_selftests(port_tests(source("applied"))).values()
     for name, what in BOOTS.items():
         with counted(count, f"{what}: builds"):
@@ -562,39 +529,36 @@ def group_preempt(count: Count) -> None:
 
 def group_debug(count: Count) -> None:
     """KUnit passes on a kernel with KASAN, UBSAN and lockdep, no splat."""
-    begin()
     # KASAN reports an address of the interrupt code early in a boot with five
     # page table levels, which QEMU's largest processor has.
     run_programs(count, "debug", build_kernel("debug"), [], "gates-debug",
                  kunit=True, memory="2G", append=("no5lvl",))
 
 
-def make_kselftest(folder: Path, tree: Path, words: list[str], share: Path,
-                   name: str, kvm: bool) -> dict[str, str]:
-    """Run make kselftest in a guest, where install() has built."""
-    # With the same PATH, or there is a Rust compiler more or less, and it
-    # configures again.
+def make_kselftest(tree: Path, words: list[str], log: Path) -> list[str]:
+    """Let 'make kselftest' build, here where it takes minutes; return the
+    programs that it would run."""
+    with planted(tree, RUNNER, NAMES_ONLY):
+        run_logged(["make", "-C", str(tree), JOBS, *words, "TARGETS=x86",
+                    "FORCE_TARGETS=1", "kselftest"], log,
+                   env=make_environment(), what="make kselftest")
+    return re.findall(r"^# to run: (.*)$", log.read_text(errors="replace"),
+                      re.M)
+
+
+def run_made(folder: Path, tree: Path, programs: list[str], share: Path,
+             name: str, kvm: bool) -> dict[str, str]:
+    """Run programs in a guest as 'make kselftest' does; return {program:
+    verdict}."""
     result = boot_runner(
-        folder, f"PATH={shlex.quote(os.environ['PATH'])} make -C {tree} "
-        f"{shlex.join(words)} TARGETS=x86 FORCE_TARGETS=1 kselftest", name,
-        cpus=2, kvm=kvm, timeout=2 * SECONDS, share=share)
-    return {program.removeprefix("x86: "): verdict for program, verdict
-            in ktap.runner(result.output).items()}
-
-
-def only(programs: list[str]) -> list[str]:
-    """Return the words with which make runs only these x86 selftests.
-
-    All of them take minutes, and run in the tree.
-    """
-    return [f"TARGETS_C_{bits}BIT_ALL=" + " ".join(
-        name[:-3] for name in programs if name.endswith(f"_{bits}"))
-        for bits in (32, 64) if programs]
+        folder, f"cd {tree}/{SELFTESTS}/x86; BASE_DIR=${{PWD%/*}}; "
+        f". {tree}/{RUNNER}; run_many {' '.join(programs)}", name, cpus=2,
+        kvm=kvm, timeout=SECONDS, share=share)
+    return ktap.runner(result.output)
 
 
 def group_installs(count: Count) -> None:
     """The selftests install and run in the tree, with O= and with clang."""
-    begin()
     compiler_tools("clang")
     folder = build_kernel("series")
     kvm = choose_kvm(folder)
@@ -606,9 +570,7 @@ def group_installs(count: Count) -> None:
         words = [word.format(place, os.path.relpath(place, tree))
                  for word in arguments]
         with counted(count, f"installs: {what}"), stage(f"installs: {what}"):
-            # Both targets want a configuration, and 'make kselftest' asks the
-            # compiler for hundreds of things when that is of another one:
-            # here, where it takes seconds, and not in the guest.
+            # Both targets want a configuration of the same compiler.
             place.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / ".config", place / ".config")
             run_logged(["make", "-C", str(tree), *words, "olddefconfig",
@@ -616,15 +578,16 @@ def group_installs(count: Count) -> None:
                        env=make_environment(), what="make syncconfig")
             installed = install(name, tree, ("x86", "sched"), words)
             count.ok(f"installs: {what}")
+            made = [path for path in make_kselftest(
+                tree, words, LOGS / f"{name}-make.log")
+                if fnmatch(path, "*/iop*_[36][24]")]
             chosen = sorted(path.name for path in
                             (installed / "x86").glob("iop*_[36][24]"))
             for title, log, found in (
                     (f"installs: {what}", name, run_installed(
                         folder, installed, name, kvm, chosen)),
-                    (f"make kselftest: {what}", f"{name}-make",
-                     make_kselftest(folder, tree, [*words, *only(
-                         chosen if arguments else [])], place,
-                                    f"{name}-make", kvm))):
+                    (f"make kselftest: {what}", f"{name}-make", run_made(
+                        folder, tree, made, place, f"{name}-make", kvm))):
                 for program in chosen:
                     count_verdict(count, f"{title}: {program}",
                                   found.get(program, "did not run"),
@@ -642,7 +605,6 @@ def count_verdict(count: Count, title: str, verdict: str, log: Path) -> None:
 
 def group_bisect(count: Count) -> None:
     """Every prefix of the series builds, boots and passes its tests."""
-    begin()
     # Of a kernel and tests that are the same to the byte, the results are,
     # too.
     same = compiler_version(), KERNELS["kunit"].wanted(), repr(
@@ -767,7 +729,6 @@ def find_open_ports(probe: Path) -> None:
 
 def group_planted(count: Count) -> None:
     """Planted faults are found; the checkers' are in their own groups."""
-    begin()
     count.run("planted: a trailing space", find_space)
     for name in ("include.c", "unused.c", "link.rst"):
         count.run(f"planted: {name}", find_fault, name)
@@ -799,9 +760,12 @@ def main() -> int:
     options = parser.parse_args()
     start = time.monotonic()
     count = Count()
+    names = options.only or USUAL
     with build_lock():
-        run_groups(count, {name: GROUPS[name]
-                           for name in options.only or USUAL}, GATES_RECORD)
+        if set(names) & set(RECORDED):
+            begin()
+        run_groups(count, {name: GROUPS[name] for name in names},
+                   GATES_RECORD)
     say(f"took {duration(time.monotonic() - start)}")
     say(count.last_line())
     return count.status()

@@ -25,7 +25,7 @@ from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, build_lock, digest,
                         run_main, say, scratch, shown_path, stage,
                         write_atomically, write_json)
 from tools.count import Count
-from tools.debian import inside, make_root, why_not
+from tools.debian import inside, last, make_root, why_not
 from tools.selftests import install
 from tools.series.base import wanted
 
@@ -38,6 +38,8 @@ ROW = re.compile(r"(?P<board>[\w.-]+)\s+(?P<method>grub|ipxe|qemu)"
                  r"(?:\s+(?P<arguments>[^\"\\]*))?")
 EXAMPLE = "http://files.example.org"
 SECONDS = 5 * 3600
+STEP = last(r"^step: (.*)$")  # what server.sh does, by its log
+STEP = last(r"^step: (.*)$")  # what server.sh does, by its log
 # Debian's lava-common has it, with the schema of the server.
 SCHEMA = Path("/usr/share/lava-common/lava-schema.py")
 # What must pass on both kernels, and the tests that are about the series:
@@ -75,20 +77,20 @@ def write_job(path: Path, row: dict[str, str], files: str, ids: dict[str, str],
               rootfs: str = "") -> None:
     """Write the job of a board; Fail unless LAVA's schema accepts it.
 
-    files: URL of what it loads.  rootfs: URL of another initramfs than the
+    files, rootfs: URLs of what it loads, and of another initramfs than the
     one there.  ids: the build ID of each side's kernel.
     """
     files = files.rstrip("/")
     qemu = row["method"] == "qemu"
-    values = row | {
-        "files": files, "rootfs": rootfs or f"{files}/root.cpio.gz",
-        "version": wanted()["VERSION"], "without": WITHOUT if qemu else ""}
     head, load, test = (
         string.Template((LAB / f"{name}.yaml").read_text())
         for name in ("job", "qemu" if qemu else "board", "test"))
-    write_atomically(path, head.substitute(values) + "".join(
-        part.substitute(values, side=side, build_id=ids[side])
-        for side in SIDES for part in (load, test)))
+    text = head.template + "".join(
+        part.safe_substitute(side=side, build_id=ids[side])
+        for side in SIDES for part in (load, test))
+    write_atomically(path, string.Template(text).substitute(
+        row, files=files, rootfs=rootfs or f"{files}/root.cpio.gz",
+        version=wanted()["VERSION"], without=WITHOUT if qemu else ""))
     if not SCHEMA.exists():
         raise Fail(f"there is no {SCHEMA}: apt-get install lava-common")
     # Not this Python: the schema and its modules are Debian's.
@@ -193,12 +195,6 @@ def why_no_lab() -> str:
                          f"this machine's {library}" if newer else "")
 
 
-def step(log: Path) -> str:
-    """Say what server.sh does, by its log."""
-    return "".join(re.findall(r"^step: (.*)$",
-                              log.read_text(errors="replace"), re.M)[-1:])
-
-
 def make_server() -> None:
     """Make the root with a LAVA server and worker, once."""
     board_root()
@@ -215,7 +211,7 @@ def make_server() -> None:
         shutil.copy(LAB / "server.sh", SERVER / "srv")
         run_logged(inside(SERVER, ["sh", "/srv/server.sh", "install"]),
                    LOGS / "lab-install.log", what="installing LAVA",
-                   progress=step)
+                   progress=STEP)
     write_atomically(stamp, key)
 
 
@@ -233,7 +229,7 @@ def run_emulated() -> Found:
             run_logged(inside(SERVER, ["sh", "/srv/server.sh", "run",
                                        "/srv/lab"], network=False),
                        LOGS / "lab-run.log", timeout=SECONDS,
-                       what="the LAVA server", progress=step)
+                       what="the LAVA server", progress=STEP)
     finally:
         if log.exists():
             shutil.copyfile(log, copy)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Apply patches/ to the base with git am: one commit per patch, branch
-`applied` of build/linux.git.
+"""Apply patches/ to the base: one commit per patch, branch `applied` of
+build/linux.git.
 
-Works in a scratch tree that holds only the files that the patches touch, so
-it takes seconds and leaves the built trees alone.
+Works in a scratch tree that holds only the files that the patches touch.
 """
 
 import contextlib
@@ -11,13 +10,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.core import (BUILD, ROOT, Fail, digest, git, of_kernel, run_git,
-                        scratch, stage, write_atomically)
-from tools.series.base import REPO, get_base, wanted
+from tools.core import (KERNEL, ROOT, Fail, digest, git, run_git, scratch,
+                        stage)
+from tools.series.base import REPO, commit_of, get_base, wanted
 
 PATCHES = ROOT / "patches"
-SERIES = of_kernel("series")
-RECORD = BUILD / "applied.key"
+SERIES = ROOT / (f"series-{KERNEL}" if KERNEL else "series")
 
 
 def series_patches() -> list[str]:
@@ -55,16 +53,11 @@ def is_kernel(path: str) -> bool:
                                 "samples/"))
 
 
-def _contents() -> list[str | bytes]:
-    return [part for name in series_patches()
-            for part in (name, (PATCHES / name).read_bytes())]
-
-
 def series_key(kernel_only: bool = False) -> str:
     """Return a name of the base and of what each patch changes.
 
-    Words of a changelog do not count: nothing that a gate runs reads them.
-    kernel_only: neither do tests and documents.
+    kernel_only: tests and documents do not count.  Words of a changelog never
+    do: nothing that a gate runs reads them.
     """
     changes = [re.split(rb"^diff --git a/", (PATCHES / name).read_bytes(),
                         flags=re.M)[1:] for name in series_patches()]
@@ -97,20 +90,13 @@ def why_not(output: str) -> str:
     return ", ".join(words) or "git am does not say why"
 
 
-def apply_series() -> str:
-    """Apply the series onto `base`; return the tip's commit name.
-
-    Raises Fail naming the patch and the file when one does not apply.  A
-    series and a base that were applied before are not applied again.
-    """
-    base = git("rev-parse", "refs/heads/base", cwd=REPO).strip()
+def apply_to(base: str) -> str:
+    """Return the commit of the series on a base, made if there is none."""
     names = series_patches()
-    key = digest(base, *_contents())
-    if RECORD.exists() and RECORD.read_text().strip() == key:
-        tip = git("rev-parse", "-q", "--verify", "refs/heads/applied",
-                  cwd=REPO, check=False).strip()
-        if tip:
-            return tip
+    key = digest(base, *(part for name in names for part in (
+        name, (PATCHES / name).read_bytes())))
+    if commit_of(f"refs/series/{key}"):
+        return commit_of(f"refs/series/{key}")
     with stage(f"applying {len(names)} patches to the base"), \
             sparse_tree(base, touched_files(names)) as tree:
         for name in names:
@@ -121,13 +107,12 @@ def apply_series() -> str:
                 raise Fail(f"patches/{name} does not apply: "
                            + why_not(done.stderr.decode(errors="replace")))
         tip = git("rev-parse", "HEAD", cwd=tree).strip()
-    RECORD.unlink(missing_ok=True)
-    git("update-ref", "refs/heads/applied", tip, cwd=REPO)
-    write_atomically(RECORD, key + "\n")
+    git("update-ref", f"refs/series/{key}", tip, cwd=REPO)
     return tip
 
 
 def begin() -> str:
-    """Get the base and apply the series; return the tip's commit name."""
-    get_base()
-    return apply_series()
+    """Get the base and apply the series; return the tip's commit."""
+    tip = apply_to(get_base())
+    git("update-ref", "refs/heads/applied", tip, cwd=REPO)
+    return tip

@@ -11,13 +11,12 @@ import subprocess
 import urllib.parse
 from pathlib import Path
 
-from tools.core import (BUILD, LOGS, Fail, git, need_space, need_tool,
-                        of_kernel, read_settings, run_logged, say, scratch,
-                        shown_path, stage, tail, write_atomically)
+from tools.core import (BUILD, KERNEL, LOGS, Fail, digest, git, kernels,
+                        need_space, need_tool, run_logged, say, scratch, shown_path,
+                        stage, tail)
 
 REPO = BUILD / "linux.git"
 DOWNLOAD = BUILD / "download"
-RECORD = BUILD / "base.source"
 # One commit of the same tree has the same name everywhere.
 ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
       "GIT_AUTHOR_DATE": "2000-01-01T00:00:00+0000",
@@ -25,24 +24,20 @@ ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
 
 
 def wanted() -> dict[str, str]:
-    """Return the settings of the file BASE, or BASE-KERNEL."""
-    return read_settings(of_kernel("BASE"))
+    """Return the row of the file BASE for KERNEL."""
+    return next(row for row in kernels()
+                if KERNEL in ("", row["VERSION"]))
 
 
 def version_of(makefile: str) -> str:
-    """Return the kernel version that a top Makefile's text states.
-
-    Raises Fail when the text is not that of a kernel's top Makefile.
-    """
-    number, level, sublevel, extra = (
-        found.group(1) if found else "" for found in (
-            re.search(rf"^{name} *=[ \t]*(\S*)[ \t]*$", makefile, re.M)
-            for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL",
-                         "EXTRAVERSION")))
+    """Return the version in a kernel's top Makefile; Fail if it has none."""
+    found = dict(re.findall(r"^([A-Z]+) *=[ \t]*(\S*)[ \t]*$", makefile, re.M))
+    number, level, sublevel, extra = (found.get(name, "") for name in (
+        "VERSION", "PATCHLEVEL", "SUBLEVEL", "EXTRAVERSION"))
     if not number or not level:
         raise Fail("not a kernel")
     return f"{number}.{level}" + (
-        f".{sublevel}" if sublevel not in ("", "0") else "") + extra
+        f".{sublevel}" if sublevel.strip("0") else "") + extra
 
 
 def accept(version: str) -> None:
@@ -102,10 +97,9 @@ def kernel_version(path: Path, given: str, revision: str = "HEAD") -> str:
 
 
 def take(path: Path, revision: str = "HEAD") -> str:
-    """Copy a kernel tree into REPO, without history; return its git tree.
+    """Copy a kernel tree, which is only read, into REPO; return its git tree.
 
-    It is only read: of a clone the revision, of a folder all files but
-    those that its .gitignore names, because it may have been built in.
+    Of a folder all but what its .gitignore names: it may have been built in.
     """
     make_repo()
     if not (path / ".git").exists():
@@ -126,42 +120,44 @@ def commit_tree(tree: str, version: str) -> str:
                env=ME).strip()
 
 
-def set_base(tree: str, version: str, record: str) -> str:
-    """Make `base` a commit of a git tree; return its name."""
-    commit = commit_tree(tree, version)
-    # An interruption must not leave a record of another base.
-    RECORD.unlink(missing_ok=True)
-    git("update-ref", "refs/heads/base", commit, cwd=REPO)
-    write_atomically(RECORD, record + "\n")
-    return commit
+def commit_of(name: str) -> str:
+    """Return the commit that REPO knows by a name, or nothing."""
+    return git("rev-parse", "-q", "--verify", name, cwd=REPO,
+               check=False).strip()
+
+
+def mirror(label: str) -> str:
+    """Return where this machine's apt sources find an archive of Debian's.
+
+    label: "Debian" or "Debian-Security".  Raises Fail when they do not.
+    """
+    need_tool("apt-get", "apt")
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format",
+         "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"],
+        capture_output=True, text=True).stdout
+    for row in listed.splitlines():
+        uri, *whose = row.split("|")
+        if whose == ["Debian", label]:
+            return uri
+    raise Fail(f"no {label} archive is among this machine's apt sources, or "
+               "'apt-get update' was never run: run it")
 
 
 def private_apt(suite: str, source: bool = False) -> Path:
     """Write an apt set-up of our own for one suite; return its config.
 
-    The mirror is the one that this machine's apt sources name for Debian's
-    main archive, or its security archive, so nothing in the system changes
-    and no address is needed here.  source: for source packages instead of
+    Nothing in the system changes.  source: for source packages instead of
     binary ones.
     """
-    need_tool("apt-get", "apt")
     label = "Debian-Security" if suite.endswith("-security") else "Debian"
-    listed = subprocess.run(
-        ["apt-get", "indextargets", "--format",
-         "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"],
-        capture_output=True, text=True).stdout
-    mirrors = [row.split("|")[0] for row in listed.splitlines()
-               if row.split("|")[1:3] == ["Debian", label]]
-    if not mirrors:
-        raise Fail(f"no {label} archive is among this machine's apt "
-                   "sources, or 'apt-get update' was never run: run it")
     home = DOWNLOAD / ("apt-source" if source else "apt")
     for part in ("state/lists/partial", "cache/archives/partial", "parts"):
         (home / part).mkdir(parents=True, exist_ok=True)
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
     signed = f" [signed-by={keyring}]" if Path(keyring).exists() else ""
     (home / "sources.list").write_text(
-        f"deb{'-src' if source else ''}{signed} {mirrors[0]} {suite} main\n")
+        f"deb{'-src' if source else ''}{signed} {mirror(label)} {suite} main\n")
     (home / "apt.conf").write_text(f'''\
 Dir::Etc::sourcelist "{home}/sources.list";
 Dir::Etc::sourceparts "{home}/parts";
@@ -214,7 +210,7 @@ def unpack(command: list[str], package: Path) -> None:
 
 
 def from_package() -> str:
-    """Take the base from the source package; return the commit's name."""
+    """Return the commit of the source package."""
     make_repo()
     want = wanted()
     or_else = f"or give a v{want['VERSION']} tree with KSRC=path"
@@ -222,10 +218,10 @@ def from_package() -> str:
         package = download(want["PACKAGE"], want["SUITE"])
     except Fail as failure:
         raise Fail(f"{failure}\n{or_else}") from None
-    record = f"package {package.name}"
-    if RECORD.exists() and RECORD.read_text().strip() == record:
-        accept(version_of(git("show", "base:Makefile", cwd=REPO)))
-        return git("rev-parse", "base", cwd=REPO).strip()
+    name = f"refs/packages/{digest(package.name)}"
+    if commit_of(name):
+        accept(version_of(git("show", f"{name}:Makefile", cwd=REPO)))
+        return commit_of(name)
     need_space(BUILD, 8, "unpacking the kernel source")
     with scratch("unpack") as place:
         with stage(f"unpacking {package.name}"):
@@ -241,21 +237,25 @@ def from_package() -> str:
         accept(version)
         with stage(f"committing Linux {version} to {shown_path(REPO)}"):
             # -f: some files of a release are named by its .gitignore.
-            return set_base(add_folder(trees[0], "-f"), version, record)
+            commit = commit_tree(add_folder(trees[0], "-f"), version)
+            git("update-ref", name, commit, cwd=REPO)
+            return commit
 
 
-def get_base() -> str:
-    """Make sure that `base` is there, as KSRC and FORCE ask.
-
-    Returns the base commit's name.
-    """
-    need_tool("git", "git")
-    BUILD.mkdir(parents=True, exist_ok=True)
-    ksrc = os.environ.get("KSRC")
-    if not ksrc:
-        return from_package()
+def from_ksrc(ksrc: str) -> str:
+    """Return the commit of the user's tree."""
     path = Path(os.path.expanduser(ksrc)).resolve()
     version = kernel_version(path, f"KSRC={ksrc}")
     accept(version)
     with stage(f"taking Linux {version} from KSRC"):
-        return set_base(take(path), version, f"KSRC {path}")
+        return commit_tree(take(path), version)
+
+
+def get_base() -> str:
+    """Make sure that `base` is as KSRC and FORCE ask; return its commit."""
+    need_tool("git", "git")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    ksrc = os.environ.get("KSRC")
+    commit = from_ksrc(ksrc) if ksrc else from_package()
+    git("update-ref", "refs/heads/base", commit, cwd=REPO)
+    return commit

@@ -11,6 +11,7 @@ same, and one of patches/KERNEL/ where it does not; copies are not made.
 """
 
 import argparse
+import itertools
 import re
 from pathlib import Path
 
@@ -112,14 +113,9 @@ def write_export(tip: str, place: Path) -> list[str]:
     rows = [f"# Linux v{wanted()['VERSION']}: apply in this order, from the "
             "top of the tree, with -p1.", "# Written by 'make export"
             f"{f' KERNEL={KERNEL}' if KERNEL else ''}'."]
-    last = None
-    for name in names:
-        file = place / "patches" / name
-        title = heading(file if file.exists() else PATCHES / name)
-        if title != last:
-            rows += ["", f"# {title}"]
-            last = title
-        rows.append(name)
+    for title, group in itertools.groupby(names, lambda name: heading(
+            max(place / "patches" / name, PATCHES / name, key=Path.exists))):
+        rows += ["", f"# {title}", *group]
     (place / SERIES.name).write_text("\n".join(rows) + "\n")
 
     added = git("diff", "--name-only", "--no-renames", "--diff-filter=A",
@@ -144,25 +140,13 @@ def exported(place: Path) -> dict[str, bytes]:
             for path in paths if path.is_file() and path.suffix != ".md"}
 
 
-def differences(place: Path) -> list[str]:
-    """Return what differs between an export at place and the repository."""
+def differences(place: Path) -> dict[str, str]:
+    """Return {file: how} the repository differs from an export at place."""
     ours, theirs = exported(ROOT), exported(place)
-    return [f"{name} " + ("is not exported" if name not in theirs else
-                          "is missing" if name not in ours else "differs")
+    return {name: "is not exported" if name not in theirs else
+            "is missing" if name not in ours else "differs"
             for name in sorted(ours | theirs)
-            if ours.get(name) != theirs.get(name)]
-
-
-def install(place: Path) -> None:
-    """Make the repository's exported files those below place."""
-    ours, theirs = exported(ROOT), exported(place)
-    for name in sorted(ours | theirs):
-        if name not in theirs:
-            (ROOT / name).unlink()
-            say(f"    removed: {name}")
-        elif ours.get(name) != theirs[name]:
-            write_atomically(ROOT / name, theirs[name])
-            say(f"    written: {name}")
+            if ours.get(name) != theirs.get(name)}
 
 
 def tree_tip() -> str:
@@ -192,16 +176,20 @@ def main() -> None:
     with build_lock(), scratch("export") as place:
         names = write_export(begin() if options.check else tree_tip(), place)
         changes = differences(place)
-        if not options.check:
-            install(place)
-            say(f"exported {len(names)} patches"
-                + ("" if changes else ": nothing changed"))
-        elif changes:
+        if options.check and changes:
             raise Fail("the exported files are not what the patches give "
                        "('make tree', then 'make export'):\n  "
-                       + "\n  ".join(changes))
-        else:
-            say(f"in sync: {len(names)} patches and their copies")
+                       + "\n  ".join(map(" ".join, changes.items())))
+        for name in changes:
+            if (place / name).exists():
+                write_atomically(ROOT / name, (place / name).read_bytes())
+                say(f"    written: {name}")
+            else:
+                (ROOT / name).unlink()
+                say(f"    removed: {name}")
+    say(f"in sync: {len(names)} patches and their copies" if options.check
+        else f"exported {len(names)} patches"
+        + ("" if changes else ": nothing changed"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import shutil
 from tools.core import (BUILD, Fail, build_lock, git, need_space, run_main,
                         say, scratch, stage)
 from tools.series.apply import begin
-from tools.series.base import REPO
+from tools.series.base import REPO, commit_of
 from tools.series.export import TREE, differences, rebasing, write_export
 
 
@@ -22,13 +22,12 @@ def check_exported() -> None:
     rows = git("status", "--porcelain", cwd=TREE).splitlines()
     if rebasing():
         rows.append("a rebase that is not finished")
-    head = git("rev-parse", "HEAD", cwd=TREE)
+    head = git("rev-parse", "HEAD", cwd=TREE).strip()
     # Untouched since it was made, there is nothing to lose.
-    if not rows and head != git("rev-parse", "-q", "--verify", "refs/made",
-                                cwd=REPO, check=False):
+    if not rows and head != commit_of("refs/made"):
         with scratch("export") as place:
-            write_export(head.strip(), place)
-            rows = differences(place)
+            write_export(head, place)
+            rows = [*map(" ".join, differences(place).items())]
     if rows:
         raise Fail("build/tree has work that patches/ does not have "
                    f"({', '.join(row.strip() for row in rows[:3])}"
