@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import (BASE, CLOSED, COMMITS, FILES, IOPORT, MMAP, YIELD,
-                      Box, commit, git, make_clone, make_kernel, snapshot, write)
+                      Box, commit, git, make_clone, make_kernel, snapshot,
+                      write)
 
 from tools.core import Fail
 from tools.series.base import version_of

@@ -37,9 +37,8 @@ BUILD_SECONDS = 3 * 3600
 class Kernel:
     """What a kernel is built of.
 
-    fragments: names below configs/, merged over allnoconfig.  target: what
-    make calls the whole configuration, if another.  from_tree: a fragment of
-    the kernel's own.
+    fragments: names below configs/, merged over target.  from_tree: a
+    fragment of the kernel's own.
     """
 
     commit: str = "applied"
@@ -63,11 +62,6 @@ def _guest(*more: str, commit: str = "applied", **rest: str) -> Kernel:
 
 def _i386(*more: str) -> Kernel:
     return Kernel("applied", ("guest-i386", *more), "i386")
-
-
-def _lab(commit: str) -> Kernel:
-    return Kernel(commit, ("lab",), target="alldefconfig",
-                  from_tree="arch/x86/configs/x86_64_defconfig")
 
 
 # The two that are compared.
@@ -106,8 +100,10 @@ KERNELS = {
     "xendom0": _guest("gates/xenpv", "gates/xendom0"),
     # That of the series, with objects of its own: they have bugs.
     "mutants": _guest(),
-    "lab_base": _lab("base"),
-    "lab_series": _lab("applied"),
+    **{f"lab_{side}": Kernel(
+        commit, ("lab",), target="alldefconfig",
+        from_tree="arch/x86/configs/x86_64_defconfig")
+       for side, commit in (("base", "base"), ("series", "applied"))},
 }
 
 
@@ -117,10 +113,10 @@ def source(commit: str, place: str = "") -> Path:
     """Return the tree build/src/PLACE with the files of a commit.
 
     Only files that differ are touched; what was changed by hand is undone.
-    place: 'base' and 'applied' for these two, 'other' for any other commit.
+    place: by default 'base' or 'applied', or 'other' for any other commit.
     """
-    own = commit if commit in ("base", "applied") else "other"
-    tree = SOURCES / (place or own)
+    tree = SOURCES / (place or (
+        commit if commit in ("base", "applied") else "other"))
     wanted = git("rev-parse", f"{commit}^{{commit}}", cwd=REPO).strip()
     if not (tree / ".git").exists():
         need_space(BUILD, 2, f"the source tree {shown_path(tree)}")
@@ -172,11 +168,8 @@ def test_key(commit: str, folder: str = "x86") -> str:
 # --- kernels ---------------------------------------------------------------
 
 def make_environment() -> dict[str, str]:
-    """Return the environment of a build.
-
-    Nothing in it is of this machine, so that ccache hits and two builds of
-    one tree are the same.
-    """
+    """Return the environment of a build, with nothing of this machine, so
+    that ccache hits and two builds of one tree are the same."""
     environment = os.environ | {
         "KBUILD_BUILD_USER": "series", "KBUILD_BUILD_HOST": "series",
         "KBUILD_BUILD_TIMESTAMP": "2000-01-01", "KBUILD_BUILD_VERSION": "1",
@@ -236,7 +229,7 @@ def configure(name: str, tree: Path, compiler: str = "gcc") -> str:
     """Write a kernel's .config, unless it is there; return its text.
 
     Raises Fail with the settings that Kconfig did not take, unless the tree
-    is of another commit than the kernel, which may not know them.
+    is of another commit than the kernel's, which may not know them.
     """
     kernel, folder = KERNELS[name], objects(name, compiler)
     config, stamp = folder / ".config", folder / "configured"
@@ -276,9 +269,8 @@ def make(name: str, *targets: str, tree: Path | None = None,
          timeout: float = BUILD_SECONDS) -> Path:
     """Configure a kernel and make targets of it; return the log.
 
-    targets: also arguments such as 'W=1'.  tree: one of source(), which may
-    have changes; by default that of the kernel's commit.  Without check,
-    make may fail: see make_failed().
+    targets: also arguments such as 'W=1'.  tree: by default that of the
+    kernel's commit.  Without check, make may fail: see make_failed().
     """
     compiler_tools(compiler)
     tree = tree or source(KERNELS[name].commit)
@@ -301,10 +293,8 @@ def make_failed(text: str) -> bool:
 
 def build_kernel(name: str, tree: Path | None = None,
                  commit: str | None = None) -> Path:
-    """Build a kernel and its headers; return its objects.
-
-    tree: as make() has it; commit: another one than the kernel's own.
-    """
+    """Build a kernel and its headers, by default of its own commit; return
+    its objects."""
     need_space(BUILD, 3, f"the {name} kernel")
     tree = tree or source(commit or KERNELS[name].commit)
     with stage(f"building the {name} kernel"):
@@ -347,10 +337,8 @@ def save_image(folder: Path, place: Path) -> None:
 
 def selftest_names(tree: Path, folder: str,
                    patterns: Sequence[str] = ("*",)) -> list[str]:
-    """Return what a folder of selftests makes, such as 'x86/ioperm_32'.
-
-    patterns: shell patterns of the programs.
-    """
+    """Return what a folder of selftests makes, such as 'x86/ioperm_32', and
+    matches one of the shell patterns."""
     # x86 leaves out what the compiler cannot make, but that it is missing
     # shall be seen.
     done = subprocess.run(
@@ -374,10 +362,11 @@ def selftest_log(folder: str, compiler: str = "gcc") -> Path:
 def build_selftests(names: Sequence[str], commit: str = "applied",
                     compiler: str = "gcc", flags: Sequence[str] = (),
                     tree: Path | None = None) -> dict[str, Path]:
-    """Build selftests anew; return {name: program}.
+    """Build selftests, as selftest_names() has them, anew; return {name:
+    program}.
 
-    names: as of selftest_names().  flags: of the compiler, before those of
-    the Makefiles.  tree: one of source().  Raises Fail when one is not built.
+    flags: of the compiler, before those of the Makefiles.  Raises Fail when
+    one is not built.
     """
     compiler_tools(compiler)
     tree = tree or source(commit)
@@ -388,7 +377,7 @@ def build_selftests(names: Sequence[str], commit: str = "applied",
     run_logged(["make", "-C", str(tree), f"O={headers}", *COMPILERS["gcc"],
                 JOBS, "headers"], LOGS / "headers.log",
                env=make_environment(), what="make headers")
-    command = f"clang-{CLANG}" if compiler == "clang" else "gcc"
+    command = {"clang": f"clang-{CLANG}"}.get(compiler, compiler)
     made = {name: place / name for name in names}
     for folder in sorted({name.split("/")[0] for name in names}):
         wanted = [path for path in made.values() if path.parent.name == folder]
@@ -423,10 +412,8 @@ def build_bench(name: str, static: bool = False) -> Path:
 # --- warnings --------------------------------------------------------------
 
 def warnings_in(text: str) -> Counter[str]:
-    """Return the warnings and errors in a build's output.
-
-    Without line numbers, which a patch moves, and the folder of the tree.
-    """
+    """Return the warnings and errors in a build's output, without line
+    numbers, which a patch moves, and the folder of the tree."""
     found: Counter[str] = Counter()
     for line in text.splitlines():
         if re.search(r"\b(warning|error):", line, re.I):

@@ -82,15 +82,15 @@ def write_job(path: Path, row: dict[str, str], files: str, ids: dict[str, str],
     """
     files = files.rstrip("/")
     qemu = row["method"] == "qemu"
+    values = row | {
+        "files": files, "rootfs": rootfs or f"{files}/root.cpio.gz",
+        "version": wanted()["VERSION"], "without": WITHOUT if qemu else ""}
     head, load, test = (
         string.Template((LAB / f"{name}.yaml").read_text())
         for name in ("job", "qemu" if qemu else "board", "test"))
-    text = head.template + "".join(
-        part.safe_substitute(side=side, build_id=ids[side])
-        for side in SIDES for part in (load, test))
-    write_atomically(path, string.Template(text).substitute(
-        row, files=files, rootfs=rootfs or f"{files}/root.cpio.gz",
-        version=wanted()["VERSION"], without=WITHOUT if qemu else ""))
+    write_atomically(path, head.substitute(values) + "".join(
+        part.substitute(values, side=side, build_id=ids[side])
+        for side in SIDES for part in (load, test)))
     if not SCHEMA.exists():
         raise Fail(f"there is no {SCHEMA}: apt-get install lava-common")
     # Not this Python: the schema and its modules are Debian's.
@@ -145,8 +145,8 @@ def build_id(folder: Path) -> str:
 def pack(kernels: dict[str, str], place: Path) -> dict[str, str]:
     """Write what a board loads into a folder; return {side: build ID}.
 
-    kernels: the name of each side's kernel.  Both get the tests of the
-    series, so that one program measures both.
+    kernels: the name of each side's.  Both get the series' tests: one program
+    measures both.
     """
     build_sides(tuple(kernels.values()))
     tests = install("lab", source("applied"), ("x86", "sched"),
@@ -239,10 +239,8 @@ def run_emulated() -> Found:
 # --- results ---------------------------------------------------------------
 
 def collect(log: Path) -> Found:
-    """Return what the raw log of a finished job says.
-
-    Raises Fail when that is nothing, or figures in it are damaged.
-    """
+    """Return what the raw log of a finished job says; Fail when that is
+    nothing, or damaged."""
     if not log.is_file():
         raise Fail(f"there is no {shown_path(log)}")
     text = log.read_text(errors="replace")
@@ -285,7 +283,6 @@ def count_board(count: Count, board: str, found: Found,
     write_json(path, read_json(path, {}) | {board: found})
     sides = {side: found.get(side, {"cases": {}, "figures": {}})
              for side in SIDES}
-    base, series = (sides[side]["cases"] for side in SIDES)
     for side in SIDES:
         for name in NEEDED:
             verdict = sides[side]["cases"].get(name, "did not run")
@@ -293,6 +290,7 @@ def count_board(count: Count, board: str, found: Found,
                 count.ok(f"{board}: {side}: {name}")
             else:
                 count.fail(f"{board}: {side}: {name}", verdict)
+    base, series = (sides[side]["cases"] for side in SIDES)
     rank = ("missing", "fail", "skip", "pass")
     for name in sorted({*base, *series} - {*NEEDED}):
         before, after = base.get(name, "skip"), series.get(name, "missing")

@@ -2,8 +2,8 @@
 """Write the mails of the series, as a b4 branch of your own clone.
 
 KSRC= is your clone of the kernel.  The series, or a set of it, becomes the
-branch b4/NAME there, authored and signed off by you.  The mails are written
-to build/submit/.  Nothing is sent, and nothing else changes in the clone.
+branch b4/NAME there, authored and signed off by you.  The mails go to
+build/submit/.  Nothing is sent, and nothing else changes in the clone.
 """
 
 import argparse
@@ -55,8 +55,7 @@ def check_person(person: Person) -> None:
 def check_clone(ksrc: str, onto: str, branch: str) -> tuple[Path, str]:
     """Check the user's clone; return its top and the base commit.
 
-    A branch that is there is replaced only if it was made here and nobody
-    has changed it or works on it.
+    A branch is replaced only if it was made here and nobody has changed it.
     """
     if not ksrc:
         raise Fail("give KSRC=path, your own git clone of the kernel: the "
@@ -90,24 +89,23 @@ def check_clone(ksrc: str, onto: str, branch: str) -> tuple[Path, str]:
 
 def chosen(kind: str) -> list[str]:
     """Return the names of the patches of a set."""
-    names = []
-    for name in series_patches():
+    def fits(name: str) -> bool:
         text = (PATCHES / name).read_text(errors="surrogateescape")
         sched = re.search(r"^Subject: .*\] (selftests/)?sched", text, re.M)
-        tests = re.search(r"^Subject: .*\] selftests", text, re.M)
-        fix = not tests and re.search(r"^Fixes: [0-9a-f]{12} ", text, re.M)
-        if {"all": True, "fixes": fix, "x86": not sched, "sched": sched}[kind]:
-            names.append(name)
+        fix = re.search(r"^Fixes: [0-9a-f]{12} ", text, re.M) and \
+            not re.search(r"^Subject: .*\] selftests", text, re.M)
+        return {"all": True, "fixes": fix, "x86": not sched,
+                "sched": sched}[kind]
+
+    names = list(filter(fits, series_patches()))
     if not names:
         raise Fail(f"the series has no patch of SET={kind}")
     return names
 
 
 def check_letter(letter: Path) -> None:
-    """Raise Fail when a cover letter has a gap, or a line that b4 changes.
-
-    b4 drops a comment, and moves to the end what it takes for a trailer.
-    """
+    """Raise Fail when a cover letter has a gap, or a line that b4 drops as a
+    comment or moves to the end as a trailer."""
     body = letter.read_text().partition("\n")[2]  # below the subject
     wrong = re.search(r"^(@\w+@$|#|[\w-]+: ).*", body, re.M)
     if wrong:
@@ -117,11 +115,8 @@ def check_letter(letter: Path) -> None:
 
 
 def authored(text: str, person: Person) -> str:
-    """Return a patch with another author, who signs it off.
-
-    The Signed-off-by goes between Assisted-by and Cc, which is the order of
-    the tip tree (maintainer-tip.rst).
-    """
+    """Return a patch with another author, who signs it off where the tip
+    tree has it (maintainer-tip.rst): between Assisted-by and Cc."""
     author = email.utils.formataddr(person, "utf-8")
     message, cut, diff = text.partition("\n---\n")
     message, authors = re.subn(r"^From: .*(?:\n[ \t].*)*",
@@ -152,10 +147,8 @@ def b4(tree: Path, *args: str) -> str:
 
 def make_tree(tree: Path, top: Path, base: str, names: list[str],
               config: dict[str, str]) -> None:
-    """Check out what the patches and their checks need of the base.
-
-    The new git tree borrows the objects of the user's clone.
-    """
+    """Make a git tree, which borrows the objects of the user's clone, with
+    what the patches and their checks need of the base."""
     git("init", "-q", "-b", "base", tree)
     for key, value in config.items():
         git("config", key, value, cwd=tree)

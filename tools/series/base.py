@@ -12,8 +12,8 @@ import urllib.parse
 from pathlib import Path
 
 from tools.core import (BUILD, KERNEL, LOGS, Fail, digest, git, kernels,
-                        need_space, need_tool, run_logged, say, scratch, shown_path,
-                        stage, tail)
+                        need_space, need_tool, run_logged, say, scratch,
+                        shown_path, stage, tail)
 
 REPO = BUILD / "linux.git"
 DOWNLOAD = BUILD / "download"
@@ -156,8 +156,9 @@ def private_apt(suite: str, source: bool = False) -> Path:
         (home / part).mkdir(parents=True, exist_ok=True)
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
     signed = f" [signed-by={keyring}]" if Path(keyring).exists() else ""
+    kind = "deb-src" if source else "deb"
     (home / "sources.list").write_text(
-        f"deb{'-src' if source else ''}{signed} {mirror(label)} {suite} main\n")
+        f"{kind}{signed} {mirror(label)} {suite} main\n")
     (home / "apt.conf").write_text(f'''\
 Dir::Etc::sourcelist "{home}/sources.list";
 Dir::Etc::sourceparts "{home}/parts";
