@@ -123,10 +123,7 @@ def make_clone(place: Path, version: str = "7 3 4") -> Path:
 
 
 def snapshot(place: Path) -> dict[str, tuple]:
-    """Return what is below a folder: contents, modes, owners, times.
-
-    The access time is left out: reading is what a job may do.
-    """
+    """Return what is below a folder: contents, modes, owners, times."""
     found = {}
     for path in [place, *sorted(place.rglob("*"))]:
         state = path.lstat()
@@ -224,7 +221,8 @@ class Box:
                     **env: object) -> None:
         """Send a signal when a stub hangs: the module ends, all is clean.
 
-        after: the file that tells that it hangs, of the job alone.
+        after: the file that tells that it hangs; the signal is to the job
+        alone.
         """
         hangs = self.temp / (after or "hangs")
         hangs.unlink(missing_ok=True)

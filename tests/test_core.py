@@ -2,12 +2,11 @@
 """Errors, the lock, commands with a time limit, work in parallel."""
 
 import signal
-import time
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from conftest import Box, check_gone, git, wait_for, write
+from conftest import Box, check_gone, wait_for, write
 
 from tools import core
 
@@ -99,20 +98,6 @@ def test_a_fail_becomes_the_value_of_its_piece(
     assert "s: FAILED: sh failed with status 2" in capsys.readouterr().out
 
 
-def test_pieces_run_at_the_same_time_but_no_more_than_asked() -> None:
-    running: list[int] = []
-
-    def piece() -> int:
-        running.append(1)
-        time.sleep(0.2)
-        at_once = len(running)
-        running.pop()
-        return at_once
-
-    found = core.in_parallel({str(n): piece for n in range(5)}, 2)
-    assert max(found.values()) == 2
-
-
 def test_a_bug_in_one_piece_ends_what_the_others_run(tmp_path: Path) -> None:
     def bug() -> None:
         wait_for(tmp_path / "child")
@@ -177,7 +162,7 @@ def test_a_signal_to_the_job_alone_ends_what_it_started(
         f"LOGS / name, cwd='{box.temp}')", end), sig=sig, after=children[-1])
     for name in children:
         check_gone(box.temp / name)
-    # What had not begun never does.
+    # No more than asked run at once, and what had not begun never does.
     assert not (box.temp / "c").exists()
 
 
@@ -216,25 +201,8 @@ def test_a_second_job_is_refused_until_the_first_is_dead(box: Box) -> None:
     box.check_nothing_left()
 
 
-def test_scratch_is_gone_also_after_an_error(tmp_path: Path) -> None:
-    with mock.patch.object(core, "BUILD", tmp_path):
-        with pytest.raises(core.Fail), core.scratch("it") as place:
-            write(place, {"file": "x"})
-            raise core.Fail("no")
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
 def test_an_interrupted_git_can_take_its_locks_away(box: Box) -> None:
     box.stub("git", f"trap 'rm {box.temp}/lock; exit 1' TERM\n"
              f"echo x >{box.temp}/lock\nwhile :; do sleep 0.05; done\n")
     box.interrupted(main("git('gc')"), sig=signal.SIGTERM, after="lock")
     assert not (box.temp / "lock").exists()
-
-
-def test_raw_output_of_git_is_not_changed(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    content = b"\xe9\r\nline\rend"
-    (tmp_path / "file").write_bytes(content)
-    name = git(tmp_path, "hash-object", "-w", "file")
-    assert core.git("cat-file", "blob", name, cwd=tmp_path,
-                    raw=True) == content

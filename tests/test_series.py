@@ -13,8 +13,6 @@ from conftest import (BASE, CLOSED, COMMITS, FILES, IOPORT, MMAP, YIELD,
                       Box, commit, git, make_clone, make_kernel, snapshot,
                       write)
 
-from tools.core import Fail
-from tools.series.base import version_of
 from tools.series.checkpatch import excused
 
 BEGIN = ("from tools.core import *\nfrom tools.series.apply import begin\n"
@@ -33,21 +31,6 @@ def ksrc(box: Box) -> Path:
 
 
 # --- KSRC= ---
-
-@pytest.mark.parametrize("text, version", (
-    ("VERSION = 7\nPATCHLEVEL = 3\nSUBLEVEL = 4\n", "7.3.4"),
-    ("VERSION = 7 \nPATCHLEVEL = 3\t\nSUBLEVEL = 0\nEXTRAVERSION = -rc2\n",
-     "7.3-rc2"),
-    ("VERSION = 7\nPATCHLEVEL = 3\nEXTRAVERSION =\nNAME = Test\n", "7.3"),
-    ("VERSION = 7\n", None), ("# VERSION = 7\n# PATCHLEVEL = 3\n", None)))
-def test_version_is_read_as_kbuild_does(text: str,
-                                        version: str | None) -> None:
-    if version:
-        assert version_of(text) == version
-    else:
-        with pytest.raises(Fail):
-            version_of(text)
-
 
 def plain(temp: Path) -> Path:
     # What a build left in it stays out.
@@ -83,7 +66,8 @@ def test_every_kind_of_tree_gives_the_same_base(box: Box, make) -> None:
 
 
 @pytest.mark.parametrize("version, shown", (
-    ("17 3 4", "17.3.4"), ("7 30 4", "7.30.4"), ("7 3 0 -rc5", "7.3-rc5")))
+    ("17 3 4", "17.3.4"), ("7 30 4", "7.30.4"), ("7 3 0 -rc5", "7.3-rc5"),
+    ("7 4 0", "7.4")))
 def test_another_version_needs_force(box: Box, version: str,
                                      shown: str) -> None:
     path = make_kernel(box.temp / "linux", version)
@@ -108,7 +92,9 @@ def test_what_is_no_kernel_is_refused_and_the_base_stays(
     program = make_clone(box.temp / "program")
     git(program, "rm", "-q", "Kconfig")
     commit(program, "No kernel")
-    for path in (box.bin, program):
+    other = make_kernel(box.temp / "other")
+    write(other, {"Makefile": "VERSION = 7\n# PATCHLEVEL = 3\n"})
+    for path in (box.bin, program, other):
         box.refused(BEGIN, KSRC=path, FORCE=1,
                     say=f"KSRC={path} is not a Linux source tree")
     for given in (ksrc / "Makefile", "~no-such-user/linux"):
@@ -131,7 +117,7 @@ def test_a_full_disk_is_one_error_and_the_next_run_goes_on(
 
 def make_package(box: Box, version: str = "7 3 4",
                  top: str = "linux-source-7.3") -> None:
-    """Write a Debian source package of a fake kernel."""
+    """Write a Debian source package of a kernel."""
     place = box.temp / "package"
     kernel = make_kernel(box.temp / "kernel", version)
     # Some files of a release are named by its .gitignore.

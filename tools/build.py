@@ -35,11 +35,8 @@ BUILD_SECONDS = 3 * 3600
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel is built of.
-
-    fragments: names below configs/, merged over target.  from_tree: a
-    fragment of the kernel's own.
-    """
+    """What a kernel is built of: fragments below configs/, and one of its
+    tree, over a target of make such as allnoconfig."""
 
     commit: str = "applied"
     fragments: tuple[str, ...] = ("guest",)
@@ -138,10 +135,7 @@ def source(commit: str, place: str = "") -> Path:
 @contextlib.contextmanager
 def planted(tree: Path, path: str,
             change: str | Callable[[str], str]) -> Iterator[None]:
-    """Change a file of a tree for a while.
-
-    change: a text to add at its end, or what makes its new text of the old.
-    """
+    """Change a file of a tree for a while: add a text, or call change."""
     file = tree / path
     text = file.read_text()
     file.write_text(change(text) if callable(change) else text + change)
@@ -215,10 +209,7 @@ def make_arguments(name: str, compiler: str = "gcc") -> list[str]:
 
 
 def settings(text: str) -> dict[str, str]:
-    """Read a .config or fragments: {name: value}; 'n' is what is not set.
-
-    The last word counts: a fragment may undo what one before it says.
-    """
+    """Read a .config or fragments: {name: its last value}; 'n' is not set."""
     rows = re.findall(r"^(CONFIG_\w+)=(.*)$|^# (CONFIG_\w+) is not set$",
                       text, re.M)
     return {name or unset: value.strip() or "n"

@@ -150,10 +150,9 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
                progress: Callable[[Path], str] | None = None) -> int | None:
     """Run a long command with its output in a log and a sign of life.
 
-    Returns the exit status, or None for a command that ran longer than
-    timeout seconds and was ended with all its children; with check, both
-    raise Fail with the log's last lines.  progress makes a short text from
-    the log, shown beside the time.  Threads may call this too.
+    Returns the exit status, or None when it was ended, with its children,
+    after timeout seconds; with check, both raise Fail with the log's last
+    lines.  progress makes a short text from the log, shown beside the time.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     process = status = None
@@ -258,10 +257,7 @@ def run_git(*args: Any, cwd: Path | None = None,
 def git(*args: Any, cwd: Path | None = None, check: bool = True,
         env: dict[str, str] | None = None, data: str | None = None,
         raw: bool = False) -> Any:
-    """Run git and return its stdout: a str, or bytes when raw is set.
-
-    With check, Fail has git's own words when it fails.
-    """
+    """Run git; return its stdout, a str or (raw) bytes; Fail has its words."""
     done = run_git(*args, cwd=cwd, env=env,
                    data=None if data is None else data.encode())
     if check and done.returncode:
@@ -338,11 +334,7 @@ def scratch(name: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def build_lock() -> Iterator[None]:
-    """Let only one job at a time work below the build folder.
-
-    A job that a locked job starts inherits the lock instead of waiting for
-    itself.
-    """
+    """Let only one job at a time, and what it starts, work below BUILD."""
     BUILD.mkdir(parents=True, exist_ok=True)
     if os.environ.get("SERIES_LOCKED") == str(BUILD):
         yield

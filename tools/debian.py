@@ -59,10 +59,8 @@ def sources() -> list[str]:
 
 def inside(root: Path, command: Sequence[str],
            network: bool = True) -> list[str]:
-    """Return a command that runs another one in a root.
-
-    Without network it has only a loopback interface, which is down.
-    """
+    """Return a command that runs another one in a root, without network with a
+    loopback interface only, which is down."""
     kept = [f"{name}={value}" for name, value in os.environ.items()
             if network and re.fullmatch(NETWORK_NAMES, name)]
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child",

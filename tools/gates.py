@@ -181,8 +181,7 @@ def judge(built: Built, known: Counter[str], paths: list[str],
 
 
 def compare(name: str, compiler: str) -> set[str]:
-    """Compile the series, and the base when the series warns; return the
-    sources."""
+    """Compile the series, and the base if that warns; return the sources."""
     after = compile_folders(name, source("applied"), compiler)
     before = compile_folders(name, source("base"), compiler).warnings \
         if after.warnings else Counter()
@@ -333,10 +332,8 @@ def group_prefixes(count: Count) -> None:
 
 def run_rule(name: str, files: list[str],
              tree: Path) -> tuple[Counter[str], str]:
-    """Run a Coccinelle rule in report mode, as scripts/coccicheck does.
-
-    Returns its findings, without line numbers, and why it could not run.
-    """
+    """Run a Coccinelle rule in report mode; return its findings, without line
+    numbers, and why it could not run."""
     rule = tree / "scripts/coccinelle" / name
     if not re.search(r"^virtual\s+(?:\w+\s*,\s*)*report\b",
                      rule.read_text(), re.M):
@@ -416,11 +413,9 @@ def group_kerneldoc(count: Count) -> None:
 
 def docs_warnings(tree: Path, folders: list[str],
                   wanted: list[str]) -> Counter[str]:
-    """Build documents with the kernel's own set-up; return the warnings.
-
-    Raises Fail when a page of wanted (.rst files) or a folder's index does
-    not come out.
-    """
+    """Build documents with the kernel's own set-up; return the warnings, Fail
+    when a page of wanted (.rst files) or a folder's index does not come
+    out."""
     run_logged([f"{VENV}/bin/pip", "--disable-pip-version-check", "install",
                 "-r", str(ROOT / "tools/requirements-docs.txt")],
                LOGS / "docs-pip.log", what="pip install Sphinx")
@@ -463,10 +458,8 @@ def group_docs(count: Count) -> None:
 # --- more kernels ----------------------------------------------------------
 
 def static_tests(suffix: str) -> list[tuple[Path, list[str]]]:
-    """Build the tests of I/O ports for a guest without libraries.
-
-    suffix: "_32" or "_64".  Returns each with its arguments.
-    """
+    """Build the tests of I/O ports ("_32" or "_64") for a guest without
+    libraries; return each with its arguments."""
     made = build_selftests(port_tests(source("applied"), suffix),
                            flags=("-static",))
     return [(path, arguments_of(path)) for path in made.values()]
@@ -649,10 +642,7 @@ def bisect_part(count: Count, title: str, part: str, tree: Path,
 
 
 def with_ktap(program: Path) -> Path:
-    """Return a program that also says in KTAP how a test ended.
-
-    The first prefixes have tests with an exit status only.
-    """
+    """Return a program with KTAP: those of the first prefixes have none."""
     if b"TAP version" in program.read_bytes():
         return program
     script = program.parent / "ktap" / program.name

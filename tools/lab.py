@@ -77,8 +77,7 @@ def write_job(path: Path, row: dict[str, str], files: str, ids: dict[str, str],
               rootfs: str = "") -> None:
     """Write the job of a board; Fail unless LAVA's schema accepts it.
 
-    files, rootfs: URLs of what it loads, and of another initramfs than the
-    one there.  ids: the build ID of each side's kernel.
+    files, rootfs: URLs.  ids: the build ID of each side's kernel.
     """
     files = files.rstrip("/")
     qemu = row["method"] == "qemu"
@@ -129,10 +128,7 @@ def write_jobs(files: str, rootfs: str) -> None:
 # --- what a board loads ----------------------------------------------------
 
 def build_id(folder: Path) -> str:
-    """Return the build ID of a kernel by its objects.
-
-    Two kernels of one release differ in it, and a running one shows it.
-    """
+    """Return the build ID of a built kernel, which a running one shows."""
     need_tool("readelf", "binutils")
     said = subprocess.run(["readelf", "-n", str(folder / "vmlinux")],
                           capture_output=True, text=True).stdout
@@ -143,11 +139,9 @@ def build_id(folder: Path) -> str:
 
 
 def pack(kernels: dict[str, str], place: Path) -> dict[str, str]:
-    """Write what a board loads into a folder; return {side: build ID}.
-
-    kernels: the name of each side's.  Both get the series' tests: one program
-    measures both.
-    """
+    """Write what a board loads, {side: kernel}, into a folder; return {side:
+    build ID}.  Both get the series' tests, so that one program measures
+    both."""
     build_sides(tuple(kernels.values()))
     tests = install("lab", source("applied"), ("x86", "sched"),
                     make_arguments(kernels["series"]))
@@ -274,11 +268,8 @@ def collect(log: Path) -> Found:
 
 def count_board(count: Count, board: str, found: Found,
                 pattern: str = "") -> None:
-    """Keep a board's results in build/results/lab.json and count them.
-
-    No test may be worse on the series than on the base; with a pattern, only
-    those whose name begins like it.
-    """
+    """Keep a board's results in build/results/lab.json and count them: no test
+    (whose name begins like the pattern) may be worse on the series."""
     path = RESULTS / "lab.json"
     write_json(path, read_json(path, {}) | {board: found})
     sides = {side: found.get(side, {"cases": {}, "figures": {}})

@@ -53,10 +53,8 @@ def check_person(person: Person) -> None:
 
 
 def check_clone(ksrc: str, onto: str, branch: str) -> tuple[Path, str]:
-    """Check the user's clone; return its top and the base commit.
-
-    A branch is replaced only if it was made here and nobody has changed it.
-    """
+    """Return the clone's top and the base commit; Fail if it or its branch,
+    which must be as it was made here, does not fit."""
     if not ksrc:
         raise Fail("give KSRC=path, your own git clone of the kernel: the "
                    "series becomes a branch in it")

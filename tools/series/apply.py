@@ -56,8 +56,8 @@ def is_kernel(path: str) -> bool:
 def series_key(kernel_only: bool = False) -> str:
     """Return a name of the base and of what each patch changes.
 
-    kernel_only: tests and documents do not count.  Words of a changelog never
-    do: nothing that a gate runs reads them.
+    Not of its words, which no gate reads; kernel_only: nor of tests and
+    documents.
     """
     changes = [re.split(rb"^diff --git a/", (PATCHES / name).read_bytes(),
                         flags=re.M)[1:] for name in series_patches()]

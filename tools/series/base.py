@@ -77,10 +77,8 @@ def add_folder(folder: Path, *options: str) -> str:
 
 
 def kernel_version(path: Path, given: str, revision: str = "HEAD") -> str:
-    """Return the version of a kernel tree, which is a clone or a folder.
-
-    Raises Fail, with what the user has given, when it is none.
-    """
+    """Return the version of a kernel tree, a clone or a folder; Fail, with
+    what the user has given, when it is none."""
     if not path.is_dir():
         raise Fail(f"{given} is not a folder")
     try:
@@ -127,10 +125,7 @@ def commit_of(name: str) -> str:
 
 
 def mirror(label: str) -> str:
-    """Return where this machine's apt sources find an archive of Debian's.
-
-    label: "Debian" or "Debian-Security".  Raises Fail when they do not.
-    """
+    """Return where this machine's apt finds "Debian" or "Debian-Security"."""
     need_tool("apt-get", "apt")
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format",
@@ -145,11 +140,8 @@ def mirror(label: str) -> str:
 
 
 def private_apt(suite: str, source: bool = False) -> Path:
-    """Write an apt set-up of our own for one suite; return its config.
-
-    Nothing in the system changes.  source: for source packages instead of
-    binary ones.
-    """
+    """Write an apt set-up of our own for a suite's packages, or their sources;
+    return its config.  Nothing in the system changes."""
     label = "Debian-Security" if suite.endswith("-security") else "Debian"
     home = DOWNLOAD / ("apt-source" if source else "apt")
     for part in ("state/lists/partial", "cache/archives/partial", "parts"):
@@ -176,8 +168,7 @@ Acquire::Languages "none";
 def download(package: str, suite: str) -> Path:
     """Download a Debian package, once; return its path.
 
-    apt checks the archive's signature and the package's checksum; the file
-    gets its name only when it is whole.
+    apt checks signature and checksum; the file gets its name when it is whole.
     """
     whole = sorted(DOWNLOAD.glob(f"{package}_*.deb"))
     if whole:

@@ -40,10 +40,9 @@ def codespell_dictionary() -> Path:
 def excused(finding: str) -> bool:
     """Tell whether checkpatch wants what cannot be.
 
-    It takes a macro for a type's name for arithmetic: FIXTURE_DATA() and
-    FIXTURE_VARIANT() of kselftest_harness.h and ElfW() of the C library are
-    types.  It wants a macro in its own definition, and no name twice in the
-    harness's __TEST_F_IMPL().
+    It takes the types FIXTURE_DATA(), FIXTURE_VARIANT() and ElfW() for calls,
+    and wants a macro in its own definition and no name twice in
+    __TEST_F_IMPL().
     """
     if re.match(r"WARNING:PREFER_DEFINED_ATTRIBUTE_MACRO|CHECK:MACRO_ARG_REUSE",
                 finding):
@@ -59,9 +58,8 @@ def excused(finding: str) -> bool:
 def checkpatch(mail: str, tree: Path, *options: str) -> None:
     """Run checkpatch --strict --codespell on a patch; Fail with findings.
 
-    Left out: commits that the base, one commit without history, cannot know;
-    the reminder about MAINTAINERS, whose patterns cover the new files'
-    folders; what excused() knows.
+    Left out: commits, of which the base has one; MAINTAINERS, whose patterns
+    cover the new files' folders; what excused() knows.
     """
     ignored = ["UNKNOWN_COMMIT_ID", "FILE_PATH_CHANGES"]
     # A test of a system call that may be missing has to look at ENOSYS.

@@ -73,11 +73,8 @@ def does_the_same(patch: Path, commit: str) -> bool:
 
 
 def share(place: Path, tip: str) -> list[str]:
-    """Remove from place the patches that patches/ has; return all names.
-
-    A name is relative to patches/.  What patches/ has in another form gets
-    its number.
-    """
+    """Remove from place the patches that patches/ has; return all names, which
+    are relative to patches/.  What it has in another form gets its number."""
     ours = {path.name[5:]: path for path in PATCHES.glob("*.patch")}
     commits = git("rev-list", "--reverse", f"base..{tip}", cwd=REPO).split()
     names = []

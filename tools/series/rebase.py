@@ -33,11 +33,8 @@ def rejected(tree: Path, words: str) -> list[str]:
 
 
 def try_patch(tree: Path, name: str) -> tuple[str, list[str]]:
-    """Apply one patch; return 'ok', 'merged' or 'FAIL', and why.
-
-    'merged' fits only with a three-way merge.  Afterwards the tree has as
-    much of the patch as fits, committed.
-    """
+    """Apply one patch, at least what fits, and commit it; return 'ok',
+    'merged' (with a three-way merge only) or 'FAIL', and why."""
     mail = PATCHES / name
     done = run_git("am", "--3way", "--keep-cr", mail, cwd=tree)
     if not done.returncode:
