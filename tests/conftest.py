@@ -40,7 +40,6 @@ VERSION PACKAGE SUITE TESTED
 
 
 def lines(word: str, count: int = 40) -> str:
-    """Return a source file's text: count numbered lines."""
     return "".join(f"/* {word} {n} */\n" for n in range(1, count + 1))
 
 
@@ -68,7 +67,6 @@ COMMITS = (
 
 
 def environment(**more: object) -> dict[str, str]:
-    """Return an environment without anything of the caller's."""
     return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
             "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1",
             **{name: str(value) for name, value in more.items()}}
@@ -89,7 +87,6 @@ def git(place: Path, *args: object, check: bool = True) -> str:
 
 
 def write(place: Path, files: dict[str, str | bytes]) -> None:
-    """Write files below place."""
     for name, text in files.items():
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,14 +105,12 @@ def make_kernel(place: Path, version: str = "7 3 4") -> Path:
 
 def commit(place: Path, subject: str, body: str = "",
            files: dict[str, str | bytes] | None = None) -> None:
-    """Write files below a git tree and commit them."""
     write(place, files or {})
     git(place, "add", "-A", ".")
     git(place, "commit", "-q", "--allow-empty", "-m", f"{subject}\n\n{body}")
 
 
 def make_clone(place: Path, version: str = "7 3 4") -> Path:
-    """Make a git repository with a kernel in it."""
     make_kernel(place, version)
     git(place, "init", "-q", "-b", "master")
     commit(place, "Linux")
@@ -165,7 +160,6 @@ class Box:
             series or sorted(patches))})
 
     def stub(self, name: str, text: str) -> None:
-        """Put a shell script before the rest of the PATH."""
         path = self.bin / name
         path.write_text("#!/bin/sh\n" + text)
         path.chmod(0o755)
@@ -178,7 +172,6 @@ class Box:
                   + f';; esac\nexec "{real}" "$@"\n')
 
     def unstub(self, name: str) -> None:
-        """Take a stub away."""
         (self.bin / name).unlink()
 
     @property
@@ -204,7 +197,6 @@ class Box:
 
     @staticmethod
     def end(process: subprocess.Popen) -> Run:
-        """Wait for a process."""
         try:
             out, err = process.communicate(timeout=120)
         finally:
@@ -213,7 +205,6 @@ class Box:
         return Run(process.returncode, out, err)
 
     def run(self, module: str, *args: object, **env: object) -> Run:
-        """Run a module to its end."""
         return self.end(self.start(module, *args, **env))
 
     def interrupted(self, module: str, *args: object,
@@ -263,12 +254,10 @@ class Box:
         assert [path for path in left if path.name != "tree"] == []
 
     def tip(self, name: str) -> str:
-        """Return the commit, or tree, of a name in the base repository."""
         return git(self.build / "linux.git", "rev-parse", name)
 
 
 def wait_for(path: Path, seconds: float = 60) -> None:
-    """Wait until a file is there and not empty."""
     end = time.monotonic() + seconds
     while not path.exists() or not path.read_text():
         assert time.monotonic() < end, f"{path} did not appear"

@@ -115,7 +115,6 @@ def test_a_bug_in_one_piece_ends_what_the_others_run(tmp_path: Path) -> None:
 # --- run_main ---
 
 def main(*body: str) -> str:
-    """Return code whose main() has these lines."""
     return ("import errno, os, signal, subprocess, time\n"
             "from tools.core import *\ndef main():\n"
             + "".join(f"    {line}\n" for line in body) + "run_main(main)\n")

@@ -42,7 +42,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def program(path: Path, text: str) -> None:
-    """Write a shell script that can be run."""
     write(path.parent, {path.name: text})
     path.chmod(0o755)
 
@@ -108,7 +107,6 @@ def test_what_a_board_loads(place: Path,
 
 def run_board(place: Path, *more: str, runner: str = KSELFTEST,
               latency: str = "") -> list[str]:
-    """Run run.sh on a kernel with the build ID 6262; return its output."""
     write(place, {"notes": "GNU\0bb\0",
                   "top/kselftest/kselftest-list.txt": "x86:good_64"})
     program(place / "top/kselftest/run_kselftest.sh", runner)
@@ -135,7 +133,6 @@ def test_each_selftest_is_a_result(place: Path) -> None:
 
 
 def log_of(place: Path, cases: dict[str, str], told: list[str]) -> Path:
-    """Write a job's raw log as LAVA does."""
     rows = [f'"results", "msg": {{"case": "{name}", "definition": "0_series"'
             f', "endtc": ! "4", "result": "{verdict}"}}'
             for name, verdict in cases.items()]

@@ -51,12 +51,10 @@ class User:
         commit(self.clone, "Scripts")
 
     def env(self, **more: object) -> dict[str, object]:
-        """Return what the user gives, and what a test gives instead."""
         return {"KSRC": self.clone, "NAME": PERSON[0], "EMAIL": PERSON[1],
                 "GATES": "no"} | more
 
     def submit(self, say: str = "nothing was sent", **more: object) -> None:
-        """It works."""
         self.box.done("tools.submit", say=say, **self.env(**more))
 
     def refuse(self, say: str, **more: object) -> None:
@@ -74,7 +72,6 @@ class User:
                 for name, state in snapshot(self.clone).items()}
 
     def mails(self, kind: str = "all") -> list[EmailMessage]:
-        """Return the written mails, cover first."""
         paths = sorted((self.box.build / "submit" / kind).glob("*.eml"))
         return [email.message_from_bytes(path.read_bytes(),
                                          policy=email.policy.default)

@@ -57,50 +57,34 @@ def _guest(*more: str, commit: str = "applied", **rest: str) -> Kernel:
     return Kernel(commit, ("guest", *more), **rest)
 
 
-def _i386(*more: str) -> Kernel:
-    return Kernel("applied", ("guest-i386", *more), "i386")
-
-
 # The two that are compared.
 SIDES = ("base", "series")
+COMMITS = {"base": "base", "series": "applied"}
 KERNELS = {
-    "base": _guest(commit="base"),
-    "series": _guest(),
-    "debug": _guest("debug"),
-    "faults": _guest("faults"),
-    "kvm": _guest("kvm"),
-    "series_hz100": _guest("gates/hz100"),
-    "series_hz250": _guest("gates/hz250"),
-    "history_8k": _guest(commit="history_8k"),
-    "history_prefix": _guest(commit="history_prefix"),
-    "base_server": _guest("study-server", commit="base"),
-    "series_server": _guest("study-server"),
-    "base_softrt": _guest("study-softrt", commit="base"),
-    "series_softrt": _guest("study-softrt"),
+    **{side: _guest(commit=COMMITS[side]) for side in SIDES},
+    **{name: _guest(name) for name in ("debug", "faults", "kvm")},
+    **{f"series_{name}": _guest(f"gates/{name}")
+       for name in ("hz100", "hz250")},
+    **{name: _guest(commit=name) for name in ("history_8k", "history_prefix")},
+    **{f"{side}_{name}": _guest(f"study-{name}", commit=COMMITS[side])
+       for name in ("server", "softrt") for side in SIDES},
     "base_ext": _guest("study-ext", commit="base"),
     # Those of the gates, which compile both sides with each of them.
-    "wide": _guest("gates/wide"),
+    **{name: _guest(f"gates/{name}") for name in (
+        "wide", "noioperm", "xenpv", "sev", "rt", "lazy", "hz100", "kunit")},
     "x86-64": _guest(),
-    "noioperm": _guest("gates/noioperm"),
-    "xenpv": _guest("gates/xenpv"),
-    "sev": _guest("gates/sev"),
-    "rt": _guest("gates/rt"),
-    "lazy": _guest("gates/lazy"),
-    "hz100": _guest("gates/hz100"),
     "x86-debug": _guest("gates/kunit",
                         from_tree="kernel/configs/x86_debug.config"),
-    "i386": _i386(),
-    "i386-up": _i386("gates/i386-up"),
-    "i386-repeat": _i386("gates/i386-repeat"),
-    "allmod": Kernel(fragments=(), target="allmodconfig"),
-    "kunit": _guest("gates/kunit"),
     "xendom0": _guest("gates/xenpv", "gates/xendom0"),
+    "i386": Kernel("applied", ("guest-i386",), "i386"),
+    **{name: Kernel("applied", ("guest-i386", f"gates/{name}"), "i386")
+       for name in ("i386-up", "i386-repeat")},
+    "allmod": Kernel(fragments=(), target="allmodconfig"),
     # That of the series, with objects of its own: they have bugs.
     "mutants": _guest(),
     **{f"lab_{side}": Kernel(
-        commit, ("lab",), target="alldefconfig",
-        from_tree="arch/x86/configs/x86_64_defconfig")
-       for side, commit in (("base", "base"), ("series", "applied"))},
+        COMMITS[side], ("lab",), target="alldefconfig",
+        from_tree="arch/x86/configs/x86_64_defconfig") for side in SIDES},
 }
 
 
