@@ -66,7 +66,7 @@ def make(tree: Path, replace: Callable) -> Make:
 
 
 def test_folders_are_those_of_the_configuration(
-        tree: Path, make: Make, replace: Callable) -> None:
+        tree: Path, make: Make, tmp_path: Path, replace: Callable) -> None:
     more = ["arch/x86/coco/sev/vc-handle.c", "arch/x86/kernel/io_bitmap_test.c"]
     write(tree, dict.fromkeys(more, "\n"))
     replace(gates, touched=lambda: [IOPORT, FAIR, *more, "mm/gone.c"])
@@ -79,10 +79,7 @@ def test_folders_are_those_of_the_configuration(
     make.config += "CONFIG_AMD_MEM_ENCRYPT=y\n"
     gates.compile_folders("wide", tree)
     assert "arch/x86/coco/sev/vc-handle.o" in make.asked
-
-
-def test_what_was_compiled_is_compiled_again(tree: Path, make: Make,
-                                             tmp_path: Path) -> None:
+    # What was compiled is compiled again.
     old = [tmp_path / "obj" / name for name in (
         "kernel/sched/fair.o", "kernel/fork.o", "mm/mmap.o")]
     write(tmp_path, {str(path): "" for path in old})
@@ -211,44 +208,26 @@ def test_a_prefix_by_what_its_patch_touches(tree: Path, make: Make,
 
 # --- Coccinelle, documents -------------------------------------------------
 
-Rule = Callable[..., tuple[Counter[str], str]]
+@pytest.mark.parametrize("out, err, status, mode, found, why", [
+    ("", "", 0, "report", [], ""),
+    (f"{FAIR}:3:7-9: no semicolon\nmm/b.c:1:2-3: other\n", "", 0, "report",
+     [f"{FAIR}:N:N-N: no semicolon"], ""),
+    ("", "no such macro", 1, "report", [], "no such macro"),
+    ("", "EXN: Failure(no python)", 0, "report", [],
+     "EXN: Failure(no python)"),
+    ("", "", 2, "report", [], "status 2"),
+    ("", "", 0, "patch", [], "has no report mode")])
+def test_a_rule(tree: Path, replace: Callable, out: str, err: str,
+                status: int, mode: str, found: list[str], why: str) -> None:
+    def spatch(command: list[str], **_: Any) -> subprocess.CompletedProcess:
+        assert command[:3] == ["spatch", "-D", "report"]
+        assert "--no-includes" in command and command[-1] == FAIR
+        return subprocess.CompletedProcess(command, status, out, err)
 
-
-@pytest.fixture
-def rule(tree: Path, replace: Callable) -> Rule:
-    """Run a rule with a spatch that says something."""
-    def run(out: str = "", err: str = "", status: int = 0,
-            text: str = "// Options: --no-includes\nvirtual report\n"
-            ) -> tuple[Counter[str], str]:
-        write(tree, {"scripts/coccinelle/a.cocci": text})
-
-        def spatch(command: list[str], **_: Any
-                   ) -> subprocess.CompletedProcess:
-            assert command[:3] == ["spatch", "-D", "report"]
-            assert "--no-includes" in command and command[-1] == FAIR
-            return subprocess.CompletedProcess(command, status, out, err)
-
-        replace(gates.subprocess, run=spatch)
-        return gates.run_rule("a.cocci", [FAIR], tree)
-
-    return run
-
-
-def test_a_rule_finds(rule: Rule) -> None:
-    assert rule() == (Counter(), "")
-    first, why = rule(f"{FAIR}:3:7-9: no semicolon\nmm/b.c:1:2-3: other\n")
-    assert (first.total(), why) == (1, "")
-    assert rule(f"{FAIR}:33:5-8: no semicolon\n")[0] == first
-
-
-@pytest.mark.parametrize("how, why", [
-    ({"err": "no such macro", "status": 1}, "no such macro"),
-    ({"err": "EXN: Failure(no python)"}, "EXN: Failure(no python)"),
-    ({"status": 2}, "status 2"),
-    ({"text": "virtual patch\n"}, "has no report mode")])
-def test_a_rule_that_could_not_run(rule: Rule, how: dict[str, Any],
-                                   why: str) -> None:
-    assert rule(**how) == (Counter(), why)
+    write(tree, {"scripts/coccinelle/a.cocci":
+                 f"// Options: --no-includes\nvirtual {mode}\n"})
+    replace(gates.subprocess, run=spatch)
+    assert gates.run_rule("a.cocci", [FAIR], tree) == (Counter(found), why)
 
 
 def test_most_rules_must_run(tree: Path, replace: Callable) -> None:

@@ -66,7 +66,6 @@ def system(box: Box) -> Box:
 def test_deps_does_nothing_when_all_is_there(system: Box) -> None:
     assert system.done("tools/deps").out == ""
     assert not (system.temp / "calls").exists()
-    # Clang is for the gates only.
     for args, there in ((), False), (("--with", "gates"), True):
         out = system.done("tools/deps", "--list", *args).out.splitlines()
         assert "quilt" in out and ("clang-19" in out) == there

@@ -105,12 +105,12 @@ def test_each_patch_has_a_maintainer():
                      if "selftests" not in name]
 
 
-@pytest.mark.parametrize("kind", submit.SETS)
-def test_letters_can_be_sent(kind):
-    letter = ROOT / "submit" / submit.SETS[kind][1]
-    submit.check_letter(letter)
-    assert "@" not in letter.read_text()
-    assert max(map(len, letter.read_text().splitlines())) <= 75
+def test_letters_can_be_sent():
+    for _, name in submit.SETS.values():
+        letter = ROOT / "submit" / name
+        submit.check_letter(letter)
+        assert "@" not in letter.read_text()
+        assert max(map(len, letter.read_text().splitlines())) <= 75
 
 
 def test_the_tags_are_in_the_order_of_the_tip_tree():
