@@ -25,18 +25,6 @@ def checkpatch_tree(place: Path) -> Path:
     return place
 
 
-def codespell_dictionary() -> Path:
-    """Return the path of codespell's word list."""
-    need_tool("codespell", "codespell")
-    for folder in ("/usr/lib/python3/dist-packages/codespell_lib/data",
-                   "/usr/share/codespell"):
-        path = Path(folder) / "dictionary.txt"
-        if path.exists():
-            return path
-    raise Fail("codespell's dictionary.txt is nowhere to be found: apt-get "
-               "install --reinstall codespell")
-
-
 def excused(finding: str) -> bool:
     """Tell whether checkpatch wants what cannot be.
 
@@ -68,12 +56,14 @@ def checkpatch(mail: str, tree: Path, *options: str) -> None:
     # Older kernels want other words after Assisted-by:.
     if KERNEL:
         ignored.append("BAD_SIGN_OFF")
+    need_tool("codespell", "codespell")
     done = subprocess.run(
         ["./scripts/checkpatch.pl", "--strict", "--codespell", *options,
-         f"--codespellfile={codespell_dictionary()}", "--show-types",
-         f"--ignore={','.join(ignored)}", "-"], input=mail, cwd=tree,
-        capture_output=True, text=True, errors="replace",
-        env=os.environ | {"LC_ALL": "C"})
+         "--show-types", f"--ignore={','.join(ignored)}", "-"], input=mail,
+        cwd=tree, capture_output=True, text=True, errors="replace",
+        # The distribution's python3 knows where codespell's dictionary is.
+        env=os.environ | {"LC_ALL": "C",
+                          "PATH": f"/usr/bin:{os.environ['PATH']}"})
     words = done.stdout + done.stderr
     total = re.search(r"^total: (\d+) errors, (\d+) warnings, (\d+) checks",
                       words, re.M)
