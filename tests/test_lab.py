@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,15 +30,13 @@ needs_schema = pytest.mark.skipif(not lab.SCHEMA.exists(),
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, replace: Callable) -> Path:
     """A folder for all that is written, with a copy of lab/."""
     shutil.copytree(core.ROOT / "lab", tmp_path / "lab")
-    monkeypatch.setattr(core, "BUILD", tmp_path)
-    for module, name, path in (
-            (lab, "LAB", "lab"), (lab, "BOARDS", "boards"),
-            (lab, "RESULTS", "results"), (lab, "LOGS", "logs"),
-            (bare, "PLACE", "bare/root"), (bare, "LOGS", "logs")):
-        monkeypatch.setattr(module, name, tmp_path / path)
+    replace(core, BUILD=tmp_path)
+    replace(lab, LAB=tmp_path / "lab", BOARDS=tmp_path / "boards",
+            RESULTS=tmp_path / "results", LOGS=tmp_path / "logs")
+    replace(bare, PLACE=tmp_path / "bare/root", LOGS=tmp_path / "logs")
     return tmp_path
 
 
@@ -85,18 +84,15 @@ def test_a_wrong_row_is_refused(place: Path, rows: str, why: str) -> None:
         lab.boards()
 
 
-def test_what_a_board_loads(place: Path,
-                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_board_loads(place: Path, replace: Callable) -> None:
     write(place, {"k/x/iopl_64": "", "obj/bzImage": "image", "root": ""})
     subprocess.run(["gcc", "-shared", "-nostdlib", "-x", "c", "/dev/null",
                     "-Wl,--build-id=0xab12cd34", "-o", place / "obj/vmlinux"],
                    check=True)
-    for name, value in (("build_sides", None), ("source", None),
-                        ("make_arguments", ()), ("install", place / "k"),
-                        ("image", place / "obj/bzImage"),
-                        ("objects", place / "obj"),
-                        ("board_root", place / "root")):
-        monkeypatch.setattr(lab, name, lambda *_, value=value: value)
+    replace(lab, build_sides=tuple, source=str, make_arguments=str,
+            install=lambda *_: place / "k", board_root=lambda: place / "root",
+            image=lambda _: place / "obj/bzImage",
+            objects=lambda _: place / "obj")
     assert lab.pack({"series": "x"}, lab.BOARDS) == {"series": "ab12cd34"}
     assert (lab.BOARDS / "bzImage-series").read_text() == "image"
     with tarfile.open(lab.BOARDS / "lab.tar.xz") as tar:
@@ -180,50 +176,43 @@ def test_no_test_may_be_worse(place: Path, base: dict, series: dict,
     assert count.failed >= failed + len(lab.NEEDED)
 
 
-def sleeps(seconds: int) -> bool:
-    """Tell whether a process 'sleep SECONDS' runs anywhere."""
-    all_arguments = subprocess.run(
-        ["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null"],
-        capture_output=True).stdout
-    return f"sleep\0{seconds}\0".encode() in all_arguments
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("killed", [False, True])
 def test_nothing_outlives_a_root(killed: bool) -> None:
+    def wait_for(there: bool) -> None:
+        end = time.monotonic() + 30
+        while (f"sleep\0{98765 + killed}\0".encode() in subprocess.run(
+                ["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null"],
+                capture_output=True).stdout) != there:
+            assert time.monotonic() < end
+
     process = subprocess.Popen(debian.inside(
         Path("/"), ["sh", "-c", f"setsid sleep {98765 + killed} & sleep "
                     f"{100 if killed else 2}"], network=False))
-    end = time.monotonic() + 30
-    while not sleeps(98765 + killed):
-        assert time.monotonic() < end
+    wait_for(True)
     if killed:
         process.kill()
     process.wait(timeout=30)
-    while sleeps(98765 + killed):
-        assert time.monotonic() < end
+    wait_for(False)
 
 
 @pytest.mark.parametrize("command, wrong", [
     ("echo", ""), ("false", "status 1"),
     ("make check", "its last line is 'make: 1 passed, 1 failed'")])
 def test_commands_on_a_bare_debian(
-        place: Path, monkeypatch: pytest.MonkeyPatch, command: str,
-        wrong: str) -> None:
+        place: Path, replace: Callable, monkeypatch: pytest.MonkeyPatch,
+        command: str, wrong: str) -> None:
     program(place / "bin/make", "echo 'make: 1 passed, 1 failed'\n")
     monkeypatch.setenv("PATH", f"{place / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(bare, "why_not", lambda: "")
-    monkeypatch.setattr(bare, "make_root",
-                        lambda root, *_: root.mkdir(parents=True))
-    monkeypatch.setattr(bare, "git", lambda *_, **__: "")
-    monkeypatch.setattr(bare, "inside",
-                        lambda root, words: [*words[:2], command])
+    replace(bare, why_not=str, git=lambda *_, **__: "",
+            make_root=lambda root, *_: root.mkdir(parents=True),
+            inside=lambda root, words: [*words[:2], command])
     count = Count()
     bare.group(count, (command,))
     assert count.failed == bool(wrong)
     assert wrong in "".join(row[2] for row in count.rows if row[0] == "fail")
     assert not (place / "bare").exists()
-    monkeypatch.setattr(bare, "why_not", lambda: "needs root")
+    replace(bare, why_not=lambda: "needs root")
     count.expected.append("bare: *")
     bare.group(count, (command,))
     assert count.skipped == 1

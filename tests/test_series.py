@@ -173,6 +173,7 @@ def test_the_package_is_taken_whole_once_and_again_after_a_ksrc(
 
 @pytest.mark.parametrize("env, words", (
     ({"DOWN": "Failed to fetch"}, "    | E: Failed to fetch\nor give a v7.3"),
+    ({}, "trixie-backports: mend the network"),
     ({"DOWN": "Release file is expired (invalid since 3d)"},
      "the mirror is older than it may be: give another in the apt sources"),
     ({"SOURCE": "Other|Other"}, "no Debian archive is among this"),

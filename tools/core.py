@@ -223,8 +223,8 @@ def in_parallel(work: dict[str, Callable[[], T]],
                             f"{name} {duration(time.monotonic() - start)}"
                             for name, start in list(begun.items())))
             except BaseException:
+                # What has not begun does not, what runs ends.
                 _stopping.set()
-                pool.shutdown(wait=False, cancel_futures=True)
                 raise
     finally:
         # By now all threads have ended.
