@@ -31,6 +31,15 @@ def combined() -> bytes:
                "--diff-algorithm=histogram", "base", tip, cwd=REPO, raw=True)
 
 
+def version() -> str:
+    """Return the version that CHANGELOG.md begins with."""
+    found = re.search(r"^## (\d+\.\d+(?:\.\d+)?)\b",
+                      (ROOT / "CHANGELOG.md").read_text(), re.M)
+    if not found:
+        raise Fail("CHANGELOG.md has no heading '## NUMBER.NUMBER'")
+    return found[1]
+
+
 def write_all(place: Path, name: str) -> None:
     """Write the files of a release into a folder."""
     for row in kernels():
@@ -67,17 +76,14 @@ def main() -> None:
     if git("status", "--porcelain", "--", ".", cwd=ROOT).strip():
         raise Fail("the repository has changes that are not committed: "
                    "commit them, a release is of a commit")
-    found = re.search(r"^## (\d+\.\d+(?:\.\d+)?)\b",
-                      (ROOT / "CHANGELOG.md").read_text(), re.M)
-    if not found:
-        raise Fail("CHANGELOG.md has no heading '## NUMBER.NUMBER'")
-    target = RELEASES / found[1]
+    number = version()
+    target = RELEASES / number
     with build_lock(), scratch("release") as place:
-        (place / found[1]).mkdir()
-        write_all(place / found[1], f"ioport-yield-{found[1]}")
+        (place / number).mkdir()
+        write_all(place / number, f"ioport-yield-{number}")
         shutil.rmtree(target, ignore_errors=True)
         RELEASES.mkdir(exist_ok=True)
-        (place / found[1]).rename(target)
+        (place / number).rename(target)
     say((target / "SHA256SUMS").read_text()
         + f"written: {shown_path(target)}")
 
