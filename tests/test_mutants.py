@@ -99,6 +99,24 @@ def test_guests_of_other_kinds(tmp_path: Path, monkeypatch) -> None:
         "x86/ioperm_drop_race_64", "", "sched/yielder"]
 
 
+def test_an_older_kernel_has_its_own(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "selftests/sched").mkdir(parents=True)
+    (tmp_path / "selftests/sched/yielder.c").touch()
+    (tmp_path / "6.12").mkdir()
+    for name, bug in (("01-window-bug", "one"), ("02-yielder-bug", "two"),
+                      ("03-yielder-bug", "three"), ("6.12/02-yielder-bug",
+                                                    "old")):
+        (tmp_path / f"{name}.patch").write_text(patch(
+            bug, CAUGHT.replace("window", name.split("-")[1])))
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "MUTANTS", tmp_path)
+    for kernel, wanted in (("", "one two three"), ("6.12", "one old"),
+                           ("6.1", "one")):
+        monkeypatch.setattr(mutants, "KERNEL", kernel)
+        assert [job.diff for job in mutants.read_mutants([])] == [
+            diff(20, bug) for bug in wanted.split()]
+
+
 def test_what_the_repository_has() -> None:
     found = mutants.read_mutants([])
     assert len(found) > 100

@@ -43,10 +43,10 @@ from tools import ktap
 from tools.build import (KERNELS, build_kernel, build_selftests,
                          compiler_version, make, objects, save_image, source,
                          source_key, test_key)
-from tools.core import (BUILD, LOGS, PUBLISHED, ROOT, Fail, build_lock,
-                        digest, duration, in_parallel, need_space,
-                        read_json, run_git, run_main, say, shown_path,
-                        write_atomically, write_json)
+from tools.core import (BUILD, KERNEL, LOGS, PUBLISHED, ROOT, Fail,
+                        build_lock, digest, duration, in_parallel,
+                        need_space, read_json, run_git, run_main, say,
+                        shown_path, write_atomically, write_json)
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
 from tools.selftests import KUNIT_SUITE, RACE, RACE_CASES, race_command
 from tools.series.apply import begin, is_kernel
@@ -192,10 +192,21 @@ def read_mutant(path: Path) -> Job:
                " ".join(about.split()), tuple(wanted))
 
 
+def read_all() -> Iterator[Job]:
+    """Yield all mutants: an older kernel has own files, mutants/KERNEL/, where
+    the others do not apply, and sched_yield() is other code there."""
+    for path in sorted(MUTANTS.glob("*.patch")):
+        own = MUTANTS / KERNEL / path.name
+        job = read_mutant(own if own.exists() else path)
+        if not KERNEL or own.exists() or \
+                not job.setup.target().startswith("sched/"):
+            yield job
+
+
 def read_mutants(patterns: list[str]) -> list[Job]:
     """Return the mutants whose name has a part that begins with a pattern, or
     all."""
-    found = [read_mutant(path) for path in sorted(MUTANTS.glob("*.patch"))]
+    found = list(read_all())
     if not found:
         raise Fail(f"there is no mutant in {shown_path(MUTANTS)}/")
     number, times = Counter(

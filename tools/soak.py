@@ -27,8 +27,8 @@ from tools.build import (BENCH, KERNELS, SIDES, build_bench, build_kernel,
                          build_selftests, compiler_version, selftest_names,
                          source, source_key, test_key)
 from tools.core import (CONFIGS, LOGS, PUBLISHED, RESULTS, Fail, build_lock,
-                        digest, duration, need_tool, read_json, run_main, say,
-                        shown_path, stage, write_json)
+                        digest, duration, end_group, need_tool, read_json,
+                        run_main, say, shown_path, stage, write_json)
 from tools.count import Count, listed
 from tools.guest import boot, check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
@@ -129,14 +129,16 @@ REFUSED = (*HAS_NONE,
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
     """Keep as many processes of the host busy, at normal priority."""
-    # They end by themselves when this process is killed outright.
-    with subprocess.Popen(
-            ["timeout", str(GUEST_SECONDS), "sh", "-c",
-             "while :; do :; done & " * count + "wait"]) as loops:
-        try:
-            yield
-        finally:
-            loops.terminate()
+    # Each is a session of its own, as the scheduler may share out the CPU by
+    # sessions.  They end by themselves when this process is killed outright.
+    loops = [subprocess.Popen(["timeout", str(GUEST_SECONDS), "sh", "-c",
+                               "while :; do :; done"], start_new_session=True)
+             for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            end_group(loop)
 
 
 @dataclass(frozen=True)
