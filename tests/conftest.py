@@ -209,7 +209,7 @@ class Box:
 
     def interrupted(self, module: str, *args: object,
                     sig: signal.Signals = signal.SIGINT, after: str = "",
-                    **env: object) -> None:
+                    **env: object) -> Run:
         """Send a signal when a stub hangs: the module ends, all is clean.
 
         after: the file that tells that it hangs; the signal is to the job
@@ -226,6 +226,7 @@ class Box:
             assert run.err.startswith("interrupted:"), run
             assert run.err.count("\n") == 1, run
             self.check_nothing_left()
+        return run
 
     def done(self, module: str, *args: object, say: str = "",
              **env: object) -> Run:
