@@ -17,61 +17,28 @@ from tools.core import Fail
 from tools.guest import Result
 from tools.tables import console, table
 
-P50 = {"none": (1000, 1000), "pair-0x80-0x81": (1100, 1210),
-       "pair-0x80-65535": (4000, 1500), "pair-all": (4000, 1050),
-       "pair-every-line": (4000, 4100), "sweep-0": (1100, 1100),
-       "sweep-65535": (4400, 1200), "call-ioperm-first": (500, 250)}
-POLITE = "polite-100us-slice-100ms-hogs-1"
+SIDES = ("base", "series")
+PORTS, MEMORY, YIELD = "ioperm_latency", "ioperm_memory", "yield_latency"
 
 
-def make_report(p50: dict[str, tuple] = P50) -> dict[str, Any]:
-    """Return a whole result; a p50 of None is a case that was skipped."""
-    sides: dict[str, Any] = {}
-    yields: dict[str, Any] = {}
-    for place, side in enumerate(("base", "series")):
-        sides[side] = {
-            "release": "7.3.4", "compiler": "gcc", "config": "guest.config",
-            "ioperm_latency": {"cases": [
-                {"name": name, "rounds": 2000, "p50": both[place],
-                 "kind": "call" if name.startswith("call-") else "switch",
-                 "highest_port": [1, 65535],
-                 "status": "ok" if both[place] else "skip"}
-                for name, both in p50.items()]},
-            "ioperm_memory": {"tasks": 1000, "cases": [
-                {"name": "port-0x80", "object": None, "status": "ok",
-                 "unreclaimable": (16384000, 131072)[place]}]}}
-        yields[side] = {"tick_ns": 1000000, "storm_seconds": 2, "cases": [
-            case for features in (("as-is",), ("old", "new"))[place]
-            for case in yield_cases(features)]}
-    cycles = {"base": dict.fromkeys(measure_copy.STATES, 200.0),
-              "series": dict.fromkeys(measure_copy.STATES, 50.0)}
-    return {"date": "2026-11-24T00:00:00+00:00", "accel": "tcg",
-            "unit": "instructions", "sides": sides,
-            "machine": {"qemu": "QEMU 7", "cpu": "a CPU"},
-            "copycost": {
-                "machine": measure_copy.machine(), "rounds": 2, "areas": 1,
-                "cases": dict.fromkeys([*P50, "pair-all-but-one"], cycles)},
-            "yield": {"sides": yields}}
+def published(**figures: dict[str, tuple]) -> dict[str, Any]:
+    """Return the published result with other figures.
 
-
-def yield_cases(features: str) -> list[dict[str, Any]]:
-    """Return what yield_latency writes with its feature bits in one state."""
-    better = features == "new"
-    polite = {"kind": "polite", "work_us": 100, "slice_us": 100000, "hogs": 1,
-              "calls": 200, "stuck": 4, "p50": 99.9e6, "p99": 1e8,
-              "share": 8.2 if better else 0.12}
-    return [case | {"features": features, "status": "ok"} for case in (
-        {"name": "switch-proc-2", "kind": "switch", "tasks": 2,
-         "slice_us": 0, "ns_per_switch": 1020 if better else 1000},
-        {"name": "switch-thread-4-slice-2.8ms", "kind": "switch", "tasks": 4,
-         "slice_us": 2800, "ns_per_switch": 900},
-        polite | {"name": POLITE},
-        polite | {"name": bench.WORKER, "work_us": 20, "slice_us": 2800,
-                  "share": 2.4 if better else 0.8, "p99": 2e6},
-        {"name": bench.POLLERS, "kind": "poll",
-         "hogs_share": 90.0 if better else 96.0},
-        {"name": "storm-slice-100ms", "kind": "storm",
-         "longest_wait_yielder": 1e8, "longest_wait_hog": 3e6})]
+    Of a program: {"CASE FIGURE": values}, those of base, of the series with
+    its features off where it has them, and of the series; None skips a case.
+    """
+    report = json.loads((ROOT / "results/bench.json").read_text())
+    for program, wanted in figures.items():
+        every = [case for side in SIDES for case in (
+            report["yield"]["sides"][side] if program == YIELD
+            else report["sides"][side][program])["cases"]]
+        for where, values in wanted.items():
+            name, figure = where.split()
+            cases = [case for case in every if case["name"] == name]
+            for case, value in zip(cases, values, strict=True):
+                case[figure] = value
+                case["status"] = "skip" if value is None else "ok"
+    return report
 
 
 # --- tables ----------------------------------------------------------------
@@ -86,46 +53,40 @@ def test_a_table_in_markdown_and_for_a_terminal():
         "\n" + ("word " * 16).strip() + "\n" + ("word " * 14).strip())
 
 
-def test_switches_sweep_calls_and_memory():
-    rows = list(measure_ports.tables(make_report()))
-    assert rows[0] == "Unit: instructions; p50 of 2000 calls."
-    assert "| pair-0x80-65535 | 4000 | 1500 | 0.38 | 4.00 | 1.50 |" in rows
-    assert "| ioperm-first | 500 | 250 | 0.50 |" in rows
-    sweep, = (row for row in rows if "dearest" in row)
-    assert "at 2 port numbers" in sweep and "1100 = 4.00, series " in sweep
-    assert not [row for row in rows if row.startswith("| sweep")]
-    assert rows[-1] == "| port-0x80 | 16000 kB | 128 kB | 0.008 | - | - |"
-
-
-def test_a_skipped_case_says_so_and_has_no_ratio():
-    report = make_report(P50 | {
-        "pair-all": (4000, None), "sweep-65535": (None, 1200),
-        "sweep-511": (1200, 1100), "sweep-512": (1300, None)})
-    case, = report["sides"]["base"]["ioperm_memory"]["cases"]
-    case["status"] = "skip"
-    rows = list(measure_ports.tables(report))
-    assert "| pair-all | 4000 | skipped | - | 4.00 | - |" in rows
-    sweep, = (row for row in rows if "dearest" in row)
-    assert "base 1200/1100 = 1.09, series 1100/1100" in sweep
-    assert rows[-1] == "| port-0x80 | skipped | 128 kB | - | - | - |"
-    rows = measure_ports.tables(make_report(P50 | {"none": (None, 1000)}))
-    assert "| pair-all | 4000 | 1050 | 0.26 | - | 1.05 |" in rows
+def test_what_is_skipped_says_so_and_has_no_ratio():
+    report = published(**{
+        PORTS: {"none p50": (1000, 1000), "pair-all p50": (4000, None),
+                "pair-0x80-65535 p50": (4000, 1500),
+                "call-ioperm-first p50": (500, 250),
+                "sweep-0 p50": (100, 90), "sweep-65535 p50": (None, 1)},
+        MEMORY: {"port-0x80 unreclaimable": (None, 131072),
+                 "port-65535 unreclaimable": (16384000, 131072)}})
+    rows = "\n".join(bench.tables(report))
+    for row in ("| pair-0x80-65535 | 4000 | 1500 | 0.38 | 4.00 | 1.50 |",
+                "| pair-all | 4000 | skipped | - | 4.00 | - |",
+                "| ioperm-first | 500 | 250 | 0.50 |",
+                # Of the sweep, what both sides have.
+                "/90 = ", "| port-0x80 | skipped | 128 kB | - |",
+                "| port-65535 | 16000 kB | 128 kB | 0.008 |"):
+        assert row in rows, row
+    report = published(**{PORTS: {"none p50": (None, 1000),
+                                  "pair-all p50": (4000, 1050)}})
+    assert "| pair-all | 4000 | 1050 | 0.26 | - | 1.05 |" in \
+        bench.tables(report)
 
 
 def test_yields_have_the_series_with_its_features_off_and_on():
-    result = make_report()["yield"]
-    rows = list(measure_yield.tables(result))
+    report = published(**{YIELD: {
+        "switch-proc-2 ns_per_switch": (1000, 1000, 1020),
+        "storm-slice-100ms longest_wait_hog": (1e6, 2e6, 3e6)}})
+    rows = [*bench.tables(report)]
     for row in ("| 2 processes | 1000 | 1000 | 1020 | 1.00 | 1.02 |",
-                "| 4 threads, slices 2.8 ms | 900 | 900 | 900 | 1.00 | 1.00 |",
-                "| 100 us | 100 ms | 1 | 8.3 % | 0.12 % | 0.12 % | 8.20 % "
-                "| 100 | 100 | 100 | 100.00 | 100.00 | 100.00 "
-                "| 2 % | 2 % | 2 % |",
                 "| storm-slice-100ms | longest wait of the hog, ms "
-                "| 3.0 | 3.0 | 3.0 |"):
+                "| 1.0 | 2.0 | 3.0 |"):
         assert row in rows
-    del result["sides"]["base"]
+    del report["yield"]["sides"]["base"]
     assert "| 2 processes | - | 1000 | 1020 | - | - |" in \
-        measure_yield.tables(result)
+        measure_yield.tables(report["yield"])
 
 
 @pytest.mark.parametrize("figures, text", [
@@ -150,7 +111,7 @@ def test_the_fair_limit():
     (measure_ports, "boot", "'icount': 'wait-idle'"),
     (measure_yield, "boot_tiny", "shift=0,sleep=off")])
 def test_what_the_program_wrote_comes_back_or_there_is_an_error(
-        monkeypatch, tmp_path, module, name, clock, status, text):
+        replace, tmp_path, module, name, clock, status, text):
     calls = []
 
     def boot(_, command, **options):
@@ -160,8 +121,7 @@ def test_what_the_program_wrote_comes_back_or_there_is_an_error(
             return [("", result), ("", Result(0, text, tmp_path))]
         write(options["share"], {"report.json": text})
         return result
-    monkeypatch.setattr(module, name, boot)
-    monkeypatch.setattr(module, "selftest", lambda *_: Path("/program"))
+    replace(module, selftest=lambda *_: Path("/program"), **{name: boot})
     measure = getattr(module, module.__name__.split(".")[1])
     if "cases" in text:
         assert measure(tmp_path, "series", ("none",)) == {"cases": []}
@@ -230,32 +190,29 @@ void io_bitmap_load(struct x86_io_bitmap *to, const struct io_bitmap *iobm)
 @pytest.fixture
 def trees(tmp_path):
     """What copycost takes of the two kernel trees."""
-    found = {side: tmp_path / side for side in measure_copy.FUNCTIONS}
+    found = {side: tmp_path / side for side in SIDES}
     for (side, tree), text in zip(found.items(), (BASE, SERIES)):
-        write(tree, {measure_copy.HEADERS[0]: HEADER,
-                     measure_copy.HEADERS[1]: "",
-                     measure_copy.FUNCTIONS[side][0]: text})
+        write(tree, dict(zip(measure_copy.HEADERS, (HEADER, "")))
+              | {measure_copy.FUNCTIONS[side][0]: text})
     return found
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
+def place(tmp_path, replace, monkeypatch):
     """Keep what is built and logged out of build/."""
     monkeypatch.setattr("tools.core.BUILD", tmp_path / "build")
     for module in (measure_copy, measure_ports, measure_yield):
-        monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
+        replace(module, LOGS=tmp_path / "logs")
 
 
 def test_both_copies_are_timed(trees):
     found = measure_copy.measure_copy(trees, rounds=2)
-    for sides in found["cases"].values():
-        assert {side: set(states) for side, states in sides.items()} == \
-            dict.fromkeys(("base", "series"), set(measure_copy.STATES))
     # What README.md shows.
     for name in ("0x80-0x81", "0x80-65535", "every-line", "all-but-one"):
         assert found["cases"][f"pair-{name}"]["base"]["warm"] > 0
-    rows = list(measure_copy.tables(found))
-    assert len({row.count("|") for row in rows if row[:1] == "|"}) == 1
+    rows = [row for row in measure_copy.tables(found) if row[:1] == "|"]
+    assert len(rows) == 2 + len(found["cases"])
+    assert {row.count("|") for row in rows} == {11}
 
 
 def test_cycles_are_per_copy_without_the_empty_call():
@@ -286,83 +243,90 @@ def test_a_copy_that_is_wrong_or_not_there(trees, side, old, new, words):
 
 # --- results ---------------------------------------------------------------
 
-def test_the_small_table_has_eight_rows_and_what_is_worse():
-    rows = [" | ".join(row) for row in bench.summary(make_report())]
+def test_what_is_worse_in_the_small_table():
+    report = published(**{
+        PORTS: {"pair-0x80-0x81 p50": (1100, 1210),
+                "pair-all p50": (4000, 1000)},
+        YIELD: {f"{bench.WORKER} share": (2, 2, 1),
+                f"{bench.WORKER} p99": (2e6, 2e6, 1e6),
+                f"{bench.POLLERS} hogs_share": (96, 96, 90)}})
+    for sides in report["copycost"]["cases"].values():
+        sides.update(base={"warm": 200}, series={"warm": 50})
+    rows = [" | ".join(row) for row in bench.summary(report)]
     assert len(rows) == 8
     for place, end in ((0, "1100 | 1210 | 1.10 (worse) | 200 | 50"),
-                       (2, "4000 | 1050 | 0.26 | 200 | no copy"),
-                       (4, "500 | 250 | 0.50 | - | -"),
-                       (5, "16000 | 128 | 0.01 | - | -"),
-                       (6, "0.80 %; 2.00 ms | 2.40 %; 2.00 ms | 3.00; 1.00 "
-                        "| - | -"),
+                       (2, "4000 | 1000 | 0.25 | 200 | no copy"),
+                       (6, "2.00 %; 2.00 ms | 1.00 %; 1.00 ms | 0.50 (worse); "
+                        "0.50 | - | -"),
                        (7, "4.0 % | 10.0 % | 2.50 (worse) | - | -")):
         assert rows[place].endswith(f" | {end}"), rows[place]
 
 
-def test_what_is_measured_is_a_whole_result_and_drawn(monkeypatch, tmp_path):
-    report, calls = make_report(), []
-
-    def measured(what: str) -> Any:
-        return lambda folder, side, *_, **__: calls.append((what, folder)) \
-            or (report["yield"]["sides"][side] if what == "yield"
-                else report["sides"][side][what])
+def test_what_is_measured_is_a_whole_result_and_drawn(
+        replace, monkeypatch, tmp_path):
+    report = published()
     folders = {"base": Path("a"), "series": Path("b")}
-    for module, name, value in (
-            (bench, "build_sides", lambda: folders),
-            (bench, "choose_kvm", lambda _: False),
-            (bench, "describe", lambda name: {
-                "release": "7", "compiler": "gcc", "config": name}),
-            (bench, "source", Path), (bench, "RESULTS", tmp_path),
-            (measure_ports, "measure_ports", measured("ioperm_latency")),
-            (measure_ports, "measure_memory", measured("ioperm_memory")),
-            (measure_yield, "measure_yield", measured("yield")),
-            (measure_copy, "measure_copy", lambda trees: report["copycost"]
-             | {"trees": [str(tree) for tree in trees.values()]})):
-        monkeypatch.setattr(module, name, value)
+
+    def taken(program: str) -> Any:
+        def measure(folder: Path, side: str, *_: Any, **__: Any) -> Any:
+            assert folder == folders[side]
+            return report["yield"]["sides"][side] if program == YIELD \
+                else report["sides"][side][program]
+        return measure
+
+    def describe(name: str) -> dict[str, str]:
+        return {word: report["sides"][name][word]
+                for word in ("release", "commit", "config", "compiler")}
+
+    replace(bench, RESULTS=tmp_path, build_sides=lambda: folders,
+            choose_kvm=lambda _: False, describe=describe, source=Path)
+    replace(measure_ports, measure_ports=taken(PORTS),
+            measure_memory=taken(MEMORY))
+    replace(measure_yield, measure_yield=taken(YIELD))
+    replace(measure_copy, measure_copy=lambda trees: report["copycost"]
+            | {"trees": [str(tree) for tree in trees.values()]})
     monkeypatch.setattr("sys.argv", ["bench"])
     bench.main()
-    assert sorted(calls) == [
-        (what, folder) for what in ("ioperm_latency", "ioperm_memory", "yield")
-        for folder in folders.values()]
-    found = bench.load(tmp_path / "bench.json")
-    assert found["copycost"]["trees"] == ["base", "applied"]
-    for side, had in report["sides"].items():
-        assert found["sides"][side] == had | {
-            "release": "7", "compiler": "gcc", "config": side}
-    assert found["yield"]["sides"] == report["yield"]["sides"]
-    assert len([*bench.summary(found)]) == 8
+    found = bench.load()
+    assert found["copycost"].pop("trees") == ["base", "applied"]
+    here = ("date", "machine", "repository")
+    assert found | {word: report[word] for word in here} == report
     for name in bench.PLOTS:
         assert "<svg" in (tmp_path / name).read_text()
 
 
-def test_a_result_is_published(box: Box):
-    write(box.build / "results", {"bench.json": json.dumps(make_report()),
+def test_what_is_published_is_what_publish_makes_of_the_figures(box: Box):
+    write(box.build / "results", {"bench.json": json.dumps(published()),
                                   **dict.fromkeys(bench.PLOTS, "a plot")})
-    write(box.repo, {"README.md": f"a\n{bench.BEGIN}\nold\n{bench.END}\nz\n"})
+    readme = (ROOT / "README.md").read_text()
+    before, rest = readme.split(bench.BEGIN)
+    write(box.repo, {"README.md": before + bench.BEGIN + "old" + bench.END
+                     + rest.split(bench.END)[1]})
     for _ in range(2):
-        box.done("tools.bench", "--publish", say="have the figures of 2026")
-        text = (box.repo / "README.md").read_text()
-        assert text.startswith(f"a\n{bench.BEGIN}\n\nMeasured on 2026-11-24")
-        assert text.endswith(f"\n{bench.END}\nz\n") and "old" not in text
-        assert text.count("| first ioperm()") == 1
-    published = {path.name for path in (box.repo / "results").iterdir()}
-    assert published == {"bench.json", "bench.md", *bench.PLOTS}
-    whole = (box.repo / "results/bench.md").read_text()
-    for words in ("| pair-0x80-65535 | 4000", "| 2 processes |", "(yield.svg)",
-                  "| pair-all-but-one: all but port 0"):
-        assert words in whole
+        box.done("tools.bench", "--publish", say="have the figures of 20")
+        assert (box.repo / "README.md").read_text() == readme
+    assert {path.name for path in (box.repo / "results").iterdir()} == {
+        "bench.json", "bench.md", *bench.PLOTS}
+    assert (box.repo / "results/bench.md").read_text() == \
+        (ROOT / "results/bench.md").read_text()
 
 
-@pytest.mark.parametrize("change, words", [
-    (None, "run that first"), ({"copycost": None}, "no whole"),
-    ({"accel": "kvm"}, "ACCEL=tcg"), ({}, "must have one")])
-def test_what_cannot_be_published_changes_nothing(box: Box, change, words):
-    write(box.repo, {"README.md": "x"})
+MARKS = f"{bench.BEGIN}{bench.END}"
+
+
+@pytest.mark.parametrize("change, readme, words", [
+    (None, MARKS, "run that first"), ({"copycost": None}, MARKS, "no whole"),
+    ({"accel": "kvm"}, MARKS, "ACCEL=tcg"), ({}, "x", "must have one"),
+    ({}, MARKS * 2, "must have one"),
+    ({}, bench.END + bench.BEGIN, "must have one")])
+def test_what_cannot_be_published_changes_nothing(
+        box: Box, change, readme, words):
+    write(box.repo, {"README.md": readme})
     if change is not None:
         write(box.build / "results",
-              {"bench.json": json.dumps(make_report() | change)})
+              {"bench.json": json.dumps(published() | change)})
     box.refused("tools.bench", "--publish", say=words)
-    assert (box.repo / "README.md").read_text() == "x"
+    assert (box.repo / "README.md").read_text() == readme
     assert not (box.repo / "results").exists()
 
 

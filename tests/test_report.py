@@ -74,19 +74,17 @@ def test_chance_is_what_a_simulation_gives() -> None:
 
 
 TICK = {"p40": 7e5, "p50": 7e5, "p60": 14e5}
+SWITCHED, STUCK = ({"calls": 100, "stuck": stuck, "p50": p50}
+                   for stuck, p50 in ((0, 1e6), (30, 1e3)))
 
 
 @pytest.mark.parametrize("base, series, expected", (
     # A call that switches nobody is not fast, on either side.
-    ({"calls": 100, "stuck": 30, "p50": 1e3}, {"calls": 100, "stuck": 0,
-                                               "p50": 1e6},
-     {"stuck_percent": BETTER}),
-    ({"calls": 100, "stuck": 0, "p50": 1e6}, {"calls": 100, "stuck": 30,
-                                              "p50": 1e3},
-     {"stuck_percent": WORSE}),
+    (STUCK, SWITCHED, {"stuck_percent": BETTER}),
+    (SWITCHED, STUCK, {"stuck_percent": WORSE}),
     # A few of them do not hide the others.
-    ({"calls": 1000, "stuck": 9, "p50": 1e6}, {"calls": 1000, "stuck": 9,
-                                               "p50": 2e6},
+    ({"calls": 1000, "stuck": 9, "p50": 1e6},
+     {"calls": 1000, "stuck": 9, "p50": 2e6},
      {"stuck_percent": SAME, "p50": WORSE}),
     # One tick or two.
     (TICK, TICK | {"p50": 14e5}, {"p50": SAME}),
@@ -99,24 +97,25 @@ TICK = {"p40": 7e5, "p50": 7e5, "p60": 14e5}
     ({"ns_per_call": 500}, {"ns_per_call": 510}, {"ns_per_call": WORSE})))
 def test_what_a_time_of_a_yield_can_tell(base: dict, series: dict,
                                          expected: dict) -> None:
-    samples, key = Samples(), ("yield_latency", "")
+    samples = Samples()
     for column, found in (("base", base), ("series", series)):
         for _ in range(ENOUGH):
-            samples.add(key, column, {"cases": [case("polite", **found)]})
+            samples.add("yield_latency", column,
+                        {"cases": [case("polite", **found)]})
     assert {row.figure.name: row.verdict
-            for row in compare(samples, key)} == expected
+            for row in compare(samples, "yield_latency")} == expected
 
 
 def test_features_off_are_a_column_of_the_series_only() -> None:
-    samples, key = Samples(), ("yield_latency", "")
+    samples = Samples()
     for column in ("series", "series_server"):
-        samples.add(key, column, {"cases": [
+        samples.add("yield_latency", column, {"cases": [
             case("a", features="old", p50=1), case("a", features="new", p50=2),
             {"name": "b", "status": "skip", "reason": "no such file"}]})
-    assert {name: samples.median(key, name, "a", "p50")
-            for name in samples.columns(key)} == {
+    assert {name: samples.median("yield_latency", name, "a", "p50")
+            for name in samples.columns("yield_latency")} == {
         "off": 1, "series": 2, "series_server": 2}
-    assert samples.skipped[key, "series"] == {"b": "no such file"}
+    assert samples.skipped["yield_latency", "series"] == {"b": "no such file"}
 
 
 # --- the page --------------------------------------------------------------
@@ -125,7 +124,7 @@ def page(tmp_path: Path, *cells: dict[str, dict]) -> str:
     """Return report.md of cells."""
     for one in cells:
         figures.add_cells(tmp_path / "study", one)
-    report.build(figures.collect(tmp_path / "study"), {}).write(tmp_path)
+    report.write(figures.collect(tmp_path / "study"), {}, tmp_path)
     return (tmp_path / "report.md").read_text()
 
 
@@ -178,7 +177,7 @@ def test_worse_is_told_first(tmp_path: Path) -> None:
 
 
 def test_what_became_nothing_moved_most() -> None:
-    rows = [figures.Row(("pi_ping", ""), "", figures.FIGURES["pi_ping"][0],
+    rows = [figures.Row("pi_ping", "", figures.FIGURES["pi_ping"][0],
                         figures.SIDES, base, series, 0, 4, WORSE)
             for base, series in ((10, 9), (1, 4), (0, 1), (10, 1))]
     assert [row.series for row in sorted(rows, key=report.moved)] == [
@@ -188,7 +187,7 @@ def test_what_became_nothing_moved_most() -> None:
 def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
     """The page of the results that are in the repository."""
     (tmp_path / "report-of-old.svg").touch()
-    report.build(figures.collect(ROOT / "results/study"), {}).write(tmp_path)
+    report.write(figures.collect(ROOT / "results/study"), {}, tmp_path)
     names = {f"report-{name}.svg" for pictures in plots.PICTURES.values()
              for name, _, _ in pictures}
     assert {path.name for path in tmp_path.glob("*.svg")} == names
@@ -203,13 +202,11 @@ def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
 
 
 def test_what_a_board_brought_back() -> None:
-    page = report.Page()
-    report.board(page, "apu2", {side: {
+    text = "\n".join(report.board("apu2", {side: {
         "cases": {"x86.iopl_64": "pass", "x86.amx_64": "skip"},
         "figures": {"ioperm_latency": {"unit": "tsc", "cases": [
             {"name": "none", "p50": p50}, {"name": "pair"}]}},
-    } for side, p50 in (("base", 4100), ("series", 4000))})
-    text = "\n".join(page.blocks)
+    } for side, p50 in (("base", 4100), ("series", 4000))}))
     for words in ("## The board apu2", "| skip | 1 | 1 |", "p50, tsc",
                   "| `none` | 4100 | 4000 |"):
         assert words in text
@@ -224,10 +221,9 @@ def test_a_file_that_is_no_result(tmp_path: Path) -> None:
 
 
 def test_own_results_go_before_published_ones_and_are_published(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "PUBLISHED", tmp_path)
-    monkeypatch.setattr(report, "STUDY", tmp_path / "mine")
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace) -> None:
+    replace(report, PUBLISHED=tmp_path, STUDY=tmp_path / "mine",
+            RESULTS=tmp_path)
     monkeypatch.setattr("sys.argv", ["report", "--publish"])
     with pytest.raises(Fail, match="run 'make study' first"):
         report.main()

@@ -87,17 +87,12 @@ class Ran:
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+def ran(tmp_path: Path, replace) -> Ran:
     found = Ran()
-    for module, name, value in (
-            (study, "STUDY", tmp_path / "study"), (study, "begin", str),
-            (study, "run_cell", found.run_cell),
-            (study, "history_branch", str),
-            (study, "build_programs", lambda names: {}),
-            (study, "cell_key", lambda cell: f"key {cell.name}"),
-            (build, "build_kernel", found.build_kernel),
-            (build, "describe", lambda name: {})):
-        monkeypatch.setattr(module, name, value)
+    replace(study, STUDY=tmp_path / "study", begin=str, history_branch=str,
+            run_cell=found.run_cell, build_programs=lambda names: {},
+            cell_key=lambda cell: f"key {cell.name}")
+    replace(build, build_kernel=found.build_kernel, describe=lambda name: {})
     return found
 
 
@@ -133,16 +128,15 @@ def test_an_interruption_keeps_what_is_finished(ran: Ran) -> None:
 
 
 def test_several_at_a_time_lose_no_cell(
-        ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+        ran: Ran, replace) -> None:
     def read_slowly(*words: Any) -> Any:
         found = read_json(*words)
         time.sleep(0.02)
         return found
 
     together = threading.Barrier(2, timeout=10)
-    monkeypatch.setattr(study, "run_cell",
-                        lambda *_: [together.wait(), OK][1])
-    monkeypatch.setattr(figures, "read_json", read_slowly)
+    replace(study, run_cell=lambda *_: [together.wait(), OK][1])
+    replace(figures, read_json=read_slowly)
     every = cells("ioperm_latency", repeat=2)
     study.run(every, 2)
     assert set(read_cells(study.STUDY)) == {cell.name for cell in every}
@@ -163,9 +157,10 @@ def test_what_is_not_built_is_tried_once_and_leaves_the_others(
     assert said.count("'clang-22' is missing: apt-get install clang-22") == 2
 
 
-def test_what_a_cell_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "kernel_key", lambda name: f"of {name}")
-    monkeypatch.setattr(study, "program_key", lambda name: name)
+def test_what_a_cell_depends_on(monkeypatch: pytest.MonkeyPatch,
+                                replace) -> None:
+    replace(study, kernel_key=lambda name: f"of {name}",
+            program_key=lambda name: name)
     one = {cell.column: cell for cell in cells("yield_latency")}
     keys = {column: study.cell_key(cell) for column, cell in one.items()}
     assert len(set(keys.values())) == len(keys)
@@ -205,18 +200,17 @@ def test_list_measures_nothing(box: Box) -> None:
     # The scheduler does not load, or was thrown out.
     ("hackbench.ext_qmap", 1, "", False)))
 def test_what_comes_out_of_a_guest(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
-        status: int | None, shown: str, whole: bool) -> None:
+        tmp_path: Path, replace, name: str, status: int | None, shown: str,
+        whole: bool) -> None:
     def run_isolated(_: Path, script: Path, words: list, log: Path,
                      report: str, **more: Any) -> tuple:
         assert (report == study.REPORT) == ("pi_ping" in name)
         log.write_text("the last line\n")
         return SimpleNamespace(output="case: x\n", status=status), shown
 
-    monkeypatch.setattr(study, "LOGS", tmp_path)
-    monkeypatch.setattr(core, "BUILD", tmp_path)
-    monkeypatch.setattr(study, "closure", lambda names: {})
-    monkeypatch.setattr(study, "run_isolated", run_isolated)
+    replace(core, BUILD=tmp_path)
+    replace(study, LOGS=tmp_path, closure=lambda names: {},
+            run_isolated=run_isolated)
     cell, = cells(name)
     programs = dict.fromkeys({"pi_ping", "ext_qmap"}, Path("program"))
     if whole:
@@ -245,18 +239,20 @@ def test_the_script_of_a_cell() -> None:
 
 def test_hackbench() -> None:
     cell, = cells("hackbench.ext_qmap")
-    text, cases = study.hackbench_script()
-    assert len(cases) == text.count("case: ") == 4 * len(study.GROUPS)
-    assert text in study.cell_script(cell)
-    assert "/bin/scx_qmap >" in study.cell_script(cell)
+    text = study.cell_script(cell)
+    assert "/bin/scx_qmap >" in text
+    assert re.findall("case: (.*); hackbench", text) == [*study.HACKBENCH]
+    assert "threads-pipes-4; hackbench -g 4 -l 50 -T -p 2>&1\n" in text
     found = study.hackbench_result(
-        "case: a\nRunning in process mode with 2 groups\nTime: 0.125\n"
-        "case: c\nfork() (error: no memory)\n",
-        [{"name": name, "loops": 50} for name in "acd"])["cases"]
-    assert [(case["status"], case.get("ms_per_loop"), case["reason"])
-            for case in found] == [
-        ("ok", 2.5, None), ("fail", None, "fork() (error: no memory)"),
-        ("fail", None, "it did not run")]
+        "case: threads-pipes-4\nRunning in threaded mode\nTime: 0.125\n"
+        "case: threads-pipes-1\nfork() (error: no memory)\n")["cases"]
+    assert len(found) == len(study.HACKBENCH)
+    shown = {case["name"]: (case["status"], case.get("ms_per_loop"),
+                            case["reason"]) for case in found}
+    assert shown["threads-pipes-4"] == ("ok", 2.5, None)
+    assert shown["threads-pipes-1"] == (
+        "fail", None, "fork() (error: no memory)")
+    assert shown["threads-pipes-2"] == ("fail", None, "it did not run")
 
 
 @pytest.mark.parametrize("states, command, status, said", (
@@ -299,8 +295,7 @@ def test_measure_needs_the_standard_library_only() -> None:
 
 @pytest.mark.parametrize("error", (KeyboardInterrupt, Fail))
 def test_what_was_measured_is_written(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-        error: type[BaseException]) -> None:
+        tmp_path: Path, replace, error: type[BaseException]) -> None:
     def run_logged(words: list[str], log: Path, **more: Any) -> int:
         if words[0] == "yield_latency":
             raise error("planted")
@@ -308,12 +303,9 @@ def test_what_was_measured_is_written(
         Path(words.pop()).write_text(json.dumps(OK | {"words": words}))
         return 4
 
-    for module, name, value in (
-            (core, "BUILD", tmp_path), (measure, "RESULTS", tmp_path),
-            (measure, "run_logged", run_logged),
-            (measure, "build_programs",
-             lambda names: {name: Path(name) for name in names})):
-        monkeypatch.setattr(module, name, value)
+    replace(core, BUILD=tmp_path)
+    replace(measure, RESULTS=tmp_path, run_logged=run_logged,
+            build_programs=lambda names: {name: Path(name) for name in names})
     with pytest.raises(error):
         measure.run(["interactive_latency", "yield_latency"], 2)
     path, = tmp_path.glob("measure-*.json")

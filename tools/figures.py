@@ -4,6 +4,7 @@
 Nothing but the standard library, because measure runs without build/venv.
 """
 
+import contextlib
 import datetime
 import json
 import math
@@ -11,18 +12,17 @@ import statistics
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from tools.build import SIDES
 from tools.core import Fail, read_json, shown_path, tail, write_json
-from tools.tables import ratio
+from tools.tables import number, ratio
 
 # A selftest of the series (folder/program), or "" for a program of bench/.
 PROGRAMS = {"ioperm_latency": "x86/ioperm_latency_64",
             "yield_latency": "sched/yield_latency",
             "pi_ping": "", "interactive_latency": ""}
-SIDES = ("base", "series")
 # What a column is called. The order is that of the tables.
 COLUMNS = {
     "history_8k": "as 2.6.8.1: 8 KB, every switch",
@@ -35,12 +35,8 @@ COLUMNS = {
 }
 PARTS = ("", "threads", "processes", "cgroup", "cgroups", "batch")
 
-# Program and part, such as ("pi_ping", "threads").
-Key = tuple[str, str]
 
-
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A figure of a case that is compared.
 
     assumed: by how much two runs of one kernel were seen to differ, for a
@@ -102,8 +98,7 @@ _writing = threading.Lock()
 
 def now() -> str:
     """Return the date and time for a result."""
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(
-        timespec="seconds")
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def result_of(name: str, status: int | None, log: Path, report: str,
@@ -113,31 +108,29 @@ def result_of(name: str, status: int | None, log: Path, report: str,
     status: how it ended, None if it was stopped.  good: when that is a
     result.
     """
-    if status in good:
-        try:
+    with contextlib.suppress(ValueError):
+        if status in good:
             return json.loads(report)
-        except ValueError:
-            pass
     raise Fail(f"{name} ended with status {status} and no result; the end of "
                f"its output, {shown_path(log)}:\n{tail(log)}")
 
 
 def read_cells(*folders: Path) -> dict[str, dict[str, Any]]:
-    """Return {name: cell} of the study's results in folders.
+    """Return the study's results in folders, the last of the same name.
 
-    A folder has one file for each program. A cell's name is
-    PROGRAM[.PART].COLUMN.RUN. Of the same names the last folder's counts.
+    That is {PROGRAM[.PART].COLUMN.RUN: cell}; a folder has a file for each
+    program.
     """
     cells: dict[str, dict[str, Any]] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("*.json")):
-            found = read_json(path)
-            if not isinstance(found, dict) or not all(
-                    isinstance(cell, dict) and cell.get("result")
-                    for cell in found.values()):
-                raise Fail(f"{shown_path(path)} is not a result of 'make "
-                           "study': remove it and run that again")
-            cells |= found
+    for path in (path for folder in folders
+                 for path in sorted(folder.glob("*.json"))):
+        found = read_json(path)
+        if not isinstance(found, dict) or not all(
+                isinstance(cell, dict) and cell.get("result")
+                for cell in found.values()):
+            raise Fail(f"{shown_path(path)} is not a result of 'make study': "
+                       "remove it and run that again")
+        cells |= found
     return cells
 
 
@@ -152,24 +145,22 @@ def add_cells(folder: Path, cells: dict[str, dict[str, Any]]) -> None:
                 (read_json(path, {}) | mine).items())))
 
 
-@dataclass
 class Samples:
     """The figures of all columns, one value a run, and what cases there are.
 
-    values has them by (key, column, case, figure).
+    A key is a program and its part, such as "pi_ping.threads".  values has
+    the figures by key, column, case and name.
     """
 
-    values: dict[tuple[Key, str, str, str], list[float]] = field(
-        default_factory=lambda: defaultdict(list))
-    cases: dict[Key, dict[str, dict[str, Any]]] = field(
-        default_factory=lambda: defaultdict(dict))
-    measured: dict[Key, set[str]] = field(
-        default_factory=lambda: defaultdict(set))
-    skipped: dict[tuple[Key, str], dict[str, str]] = field(
-        default_factory=lambda: defaultdict(dict))
-    kernels: dict[str, dict[str, str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        self.cases: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        self.skipped: dict[tuple[str, str], dict[str, str]] = \
+            defaultdict(dict)
+        self.kernels: dict[str, dict[str, str]] = {}
+        self._measured: dict[str, set[str]] = defaultdict(set)
 
-    def add(self, key: Key, column: str, result: dict[str, Any]) -> None:
+    def add(self, key: str, column: str, result: dict[str, Any]) -> None:
         """Add one run's result, as the program's --json writes it.
 
         yield_latency runs each case of the series twice, with its scheduler
@@ -185,75 +176,65 @@ class Samples:
                 self.skipped[key, where][name] = \
                     case.get("reason") or str(case.get("status"))
                 continue
+            if case.get("calls") and "stuck" in case:
+                case = case | {
+                    "stuck_percent": 100 * case["stuck"] / case["calls"]}
             self.cases[key].setdefault(name, case)
-            self.measured[key].add(where)
+            self._measured[key].add(where)
             for figure, value in case.items():
                 if isinstance(value, (int, float)):
                     self.values[key, where, name, figure].append(value)
-            if case.get("calls") and "stuck" in case:
-                self.values[key, where, name, "stuck_percent"].append(
-                    100 * case["stuck"] / case["calls"])
 
-    def keys(self, program: str) -> list[Key]:
+    def those(self, key: str, **wanted: Any) -> list[dict[str, Any]]:
+        """Return the cases with these values."""
+        return [case for case in self.cases[key].values()
+                if wanted.items() <= case.items()]
+
+    def keys(self, program: str) -> list[str]:
         """Return the keys of a program that has figures, in order."""
-        return sorted((key for key in self.cases if key[0] == program),
-                      key=lambda key: PARTS.index(key[1]))
+        every = (f"{program}.{part}".rstrip(".") for part in PARTS)
+        return [key for key in every if key in self.cases]
 
-    def columns(self, key: Key) -> list[str]:
+    def columns(self, key: str) -> list[str]:
         """Return the columns that have figures, in order."""
-        return [name for name in COLUMNS if name in self.measured[key]]
+        return [name for name in COLUMNS if name in self._measured[key]]
 
-    def get(self, key: Key, column: str, case: str,
-            figure: str) -> list[float]:
-        """Return the values of a figure, none when it was skipped."""
-        return self.values.get((key, column, case, figure), [])
-
-    def median(self, key: Key, column: str, case: str, figure: str,
+    def median(self, key: str, column: str, case: str, figure: str,
                scale: float = 1) -> float | None:
-        """Return the median of a figure, if there is one."""
-        values = self.get(key, column, case, figure)
+        """Return the median of a figure, None when it was skipped."""
+        values = self.values.get((key, column, case, figure))
         return statistics.median(values) / scale if values else None
 
-    def medians(self, key: Key, columns: Iterable[str], case: str,
+    def medians(self, key: str, columns: Iterable[str], case: str,
                 figure: str, scale: float = 1) -> list[float | None]:
         """Return the median of a figure for each of some columns."""
         return [self.median(key, column, case, figure, scale)
                 for column in columns]
-
-    def ratio(self, key: Key, one: tuple[str, str], other: tuple[str, str],
-              figure: str) -> float | None:
-        """Return a figure relative to another's; one: column and case."""
-        a, b = (self.median(key, *where, figure) for where in (one, other))
-        return a / b if a is not None and b else None
 
 
 def collect(*folders: Path) -> Samples:
     """Return what the study left in folders."""
     samples = Samples()
     for name, cell in read_cells(*folders).items():
-        program, *part, column, _ = name.split(".")
-        samples.add((program, "".join(part)), column, cell["result"])
+        key, column, _ = name.rsplit(".", 2)
+        samples.add(key, column, cell["result"])
         samples.kernels[column] = cell["kernel"]
     return samples
-
-
-def spread(values: list[float]) -> float:
-    """Return (max - min) / median, 0 where there is no such share."""
-    return (max(values) - min(values)) / (statistics.median(values)
-                                          or math.inf)
 
 
 def noise(base: list[float], series: list[float],
           assumed: float | None = None) -> float | None:
     """Return by how much two sides may differ by chance (0.1 is 10 %).
 
-    That is the larger spread of the two; with fewer than ENOUGH runs at
-    least what is assumed, and None when nothing is.
+    That is the larger (max - min) / median of the two; with fewer than
+    ENOUGH runs at least what is assumed, and None when nothing is.
     """
-    few = min(len(base), len(series)) < ENOUGH
-    if few and assumed is None:
-        return None
-    return max(spread(base), spread(series), assumed if few else 0)
+    spread = max((max(runs) - min(runs))
+                 / (statistics.median(runs) or math.inf)
+                 for runs in (base, series))
+    if min(len(base), len(series)) >= ENOUGH:
+        return spread
+    return None if assumed is None else max(spread, assumed)
 
 
 def judge(base: list[float], series: list[float], more_is_better: bool,
@@ -273,11 +254,10 @@ def judge(base: list[float], series: list[float], more_is_better: bool,
     return BETTER if (b > a) == more_is_better else WORSE
 
 
-@dataclass
-class Row:
+class Row(NamedTuple):
     """One figure of a case, base beside series; runs: of the fewer."""
 
-    key: Key
+    key: str
     case: str
     figure: Figure
     columns: tuple[str, str]
@@ -291,11 +271,11 @@ class Row:
         """Return unit, base, series, series / base and noise."""
         return [self.figure.unit, plain(self.base, self.figure.scale),
                 plain(self.series, self.figure.scale),
-                ratio(self.series, self.base, 3), percent(self.noise)]
+                ratio(self.series, self.base, 3),
+                number(self.noise and 100 * self.noise, 1, " %")]
 
 
-def compare(samples: Samples, key: Key,
-            columns: tuple[str, str] = SIDES,
+def compare(samples: Samples, key: str, columns: tuple[str, str] = SIDES,
             assumed: float | None = None) -> list[Row]:
     """Compare two columns of a program, what is worse first.
 
@@ -307,8 +287,8 @@ def compare(samples: Samples, key: Key,
                             for name in ("stuck_percent", "p40", "p60"))
         # A time that is one tick or two has a p50 of either, by chance.
         overlap = None not in low + high and max(low) <= min(high)
-        for figure in FIGURES[key[0]]:
-            base, series = (samples.get(key, column, case, figure.name)
+        for figure in FIGURES[key.split(".")[0]]:
+            base, series = (samples.values[key, column, case, figure.name]
                             for column in columns)
             # Percentiles of a yield only where the calls of both switch.
             if not base or not series or figure.name in ("p50", "p99") \
@@ -338,8 +318,3 @@ def plain(value: float | None, scale: float = 1) -> str:
     if abs(value) >= 1000:
         return f"{value:.0f}"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
-
-
-def percent(value: float | None) -> str:
-    """Format a share in percent."""
-    return "-" if value is None else f"{100 * value:.1f} %"

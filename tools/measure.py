@@ -9,6 +9,7 @@ side by side.
 """
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -20,7 +21,7 @@ from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, need_tool,
                         run_logged, run_main, say, scratch, shown_path, stage,
                         write_json)
 from tools.figures import (BETTER, ENOUGH, PROGRAMS, WORSE, Samples, compare,
-                           now, percent, result_of)
+                           now, result_of)
 from tools.measure_copy import cpuinfo
 from tools.series.apply import begin, sparse_tree
 from tools.tables import console, table
@@ -33,15 +34,6 @@ TIMEOUT = 4 * 3600
 # How far figures of one kernel were seen apart on real machines. Only used
 # when there are few runs of each.
 ASSUMED = 0.10
-
-
-def machine() -> dict[str, Any]:
-    """Return what machine and kernel this is."""
-    return {"cpu": cpuinfo("model name"),
-            "cpus": len(os.sched_getaffinity(0)),
-            "kernel": os.uname().release, "build": os.uname().version,
-            "virtual": "hypervisor" in cpuinfo("flags").split(),
-            "load": os.getloadavg()[0], "root": os.geteuid() == 0}
 
 
 def build_programs(names: list[str]) -> dict[str, Path]:
@@ -84,11 +76,9 @@ def run(names: list[str], repeat: int) -> None:
     programs = build_programs(names)
     start, date = time.monotonic(), now()
     output = RESULTS / f"measure-{os.uname().release}-{date[:19]}.json"
-    failed: list[str] = []
+    failed = []
     results: dict[str, list[Any]] = {name: [] for name in names}
-    todo = [(name, number) for name in names
-            for number in range(1, repeat + 1)]
-    for name, number in todo:
+    for name, number in itertools.product(names, range(1, repeat + 1)):
         if name in failed:
             continue
         with stage(f"{name}, run {number} of {repeat}"):
@@ -105,10 +95,15 @@ def run(names: list[str], repeat: int) -> None:
             say(f"    {len(skipped)} of {len(found['cases'])} cases skipped: "
                 + "; ".join(sorted(set(skipped))[:3]))
         write_json(output, {
-            "benchmark": "measure", "version": 1, "machine": machine(),
+            "benchmark": "measure", "version": 1, "machine": {
+                "cpu": cpuinfo("model name"),
+                "cpus": len(os.sched_getaffinity(0)),
+                "kernel": os.uname().release, "build": os.uname().version,
+                "virtual": "hypervisor" in cpuinfo("flags").split(),
+                "load": os.getloadavg()[0], "root": os.geteuid() == 0},
             "date": date, "seconds": round(time.monotonic() - start, 1),
-            "repeat": repeat, "complete": (name, number) == todo[-1],
-            "results": results})
+            "repeat": repeat, "results": results,
+            "complete": (name, number) == (names[-1], repeat)})
         say(f"    written: {shown_path(output)}")
     if failed:
         raise Fail(f"{', '.join(failed)} failed; the figures of the others "
@@ -117,37 +112,37 @@ def run(names: list[str], repeat: int) -> None:
 
 def compare_files(paths: dict[str, Path]) -> None:
     """Print the comparison of two files, called A and B."""
-    samples, documents = Samples(), {}
+    samples, processors = Samples(), set()
     for letter, path in paths.items():
         try:
-            documents[letter] = json.loads(path.read_text())
-            for name, runs in documents[letter]["results"].items():
+            document = json.loads(path.read_text())
+            for name, runs in document["results"].items():
                 for found in runs:
-                    samples.add((name, ""), letter, found)
+                    samples.add(name, letter, found)
+            about = document["machine"]
+            say(f"{letter}: {about['kernel']} on {about['cpu']}, "
+                f"{document['date'][:16]}, {document['repeat']} runs"
+                + ("" if document["complete"] else ", interrupted"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) \
                 as failure:
             raise Fail(f"{path} is not a result of 'make measure': "
                        f"{failure!r}") from None
-        about = documents[letter]["machine"]
-        say(f"{letter}: {about['kernel']} on {about['cpu']}, "
-            f"{documents[letter]['date'][:16]}, "
-            f"{documents[letter]['repeat']} runs"
-            + ("" if documents[letter]["complete"] else ", interrupted"))
+        processors.add(about["cpu"])
     rows = [row for key in samples.cases
             for row in compare(samples, key, ("A", "B"), ASSUMED)]
     if not rows:
         raise Fail("the two files have no figure in common")
-    if len({found["machine"]["cpu"] for found in documents.values()}) > 1:
+    if len(processors) > 1:
         say("These are two machines: a ratio says nothing about the kernels.")
     say(console(table(
         ["case", "figure", "A", "B", "B / A", "noise", "beyond it"],
-        [[f"{row.key[0]}: {row.case}",
+        [[f"{row.key}: {row.case}",
           row.texts()[0].replace("instructions", "cycles"), *row.texts()[1:],
           row.verdict if row.verdict in (WORSE, BETTER) else ""]
          for row in rows])))
     if min(row.runs for row in rows) < ENOUGH:
         say(f"With fewer than {ENOUGH} runs the noise is taken as "
-            f"{percent(ASSUMED)} at least; --repeat {ENOUGH} measures it.")
+            f"{100 * ASSUMED} % at least; --repeat {ENOUGH} measures it.")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tools.core import LOGS, ROOT, Fail, need_tool, run_logged, scratch
 from tools.measure_ports import label
-from tools.tables import number, ratio, table
+from tools.tables import numbers, ratio, table
 
 ROUNDS = 2000
 SECONDS = 600
@@ -44,20 +44,19 @@ CACHES = {"LEVEL1_DCACHE_SIZE": 48 << 10, "LEVEL2_CACHE_SIZE": 2 << 20}
 STATES = {"warm": "warm", "l1": "L1 displaced", "l2": "L2 displaced"}
 
 
-def definition(text: str, name: str) -> re.Match | None:
-    """Find a function (to a brace in column 0) or constant in a C file."""
-    return re.search(
-        rf"^[A-Za-z_](?:[\w \t*]|\n(?=[A-Za-z_]))*?\b{name}"
-        r"\([^;{}]*\)\s*^\{$.*?^\}$", text, re.M | re.S) or re.search(
-            rf"^static const [^;(]*?\b{name}\b[^;]*;$", text, re.M)
-
-
 def functions(text: str, name: str) -> list[str]:
-    """Return a function of a C file and what it uses of it, in order."""
+    """Return a function of a C file and what it uses of it, in order.
+
+    That are functions, to a brace in column 0, and constants.
+    """
     found: dict[str, re.Match] = {}
     wanted = [name]
     while wanted:
-        match = definition(text, one := wanted.pop())
+        one = wanted.pop()
+        match = re.search(
+            rf"^[A-Za-z_](?:[\w \t*]|\n(?=[A-Za-z_]))*?\b{one}"
+            r"\([^;{}]*\)\s*^\{$.*?^\}$", text, re.M | re.S) or re.search(
+                rf"^static const [^;(]*?\b{one}\b[^;]*;$", text, re.M)
         if match and one not in found:
             found[one] = match
             wanted += re.findall(r"\b(?:io_bitmap_\w+|[A-Za-z_]\w*(?=\())",
@@ -66,7 +65,7 @@ def functions(text: str, name: str) -> list[str]:
         raise Fail(f"there is no function {name}() to be timed: is the "
                    "series applied?")
     return [match.group() for match in
-            sorted(found.values(), key=lambda match: match.start())]
+            sorted(found.values(), key=re.Match.start)]
 
 
 def extract(side: str, tree: Path) -> str:
@@ -137,22 +136,21 @@ def measure_copy(trees: dict[str, Path],
     because of a time.
     """
     need_tool("gcc", "build-essential")
-    here = machine()
+    here, log = machine(), LOGS / "copycost.log"
     # As many TSSs as stay in L2, with their tasks, while L1 is displaced.
     room = here["l2_bytes"] * 3 // 4 - 4 * here["l1d_bytes"]
     areas = min(max(room // 25600, 1), 16)
-    log = LOGS / "copycost.log"
     with scratch("copycost") as place:
-        (place / "copycost.h").write_text(
+        program = place / "copycost"
+        program.with_suffix(".h").write_text(
             "".join(extract(side, trees[side]) for side in FUNCTIONS))
-        run_logged(["gcc", *FLAGS, f"-I{place}",
-                    str(ROOT / "tools/copycost.c"), "-o",
-                    str(place / "copycost")], log,
+        run_logged(["gcc", *FLAGS, f"-I{place}", "-o", str(program),
+                    str(ROOT / "tools/copycost.c")], log,
                    what="compiling the copies in user space")
         run_logged(["taskset", "-c", *map(str, (
-            here["cpu_number"], place / "copycost", here["l1d_bytes"],
-            here["l2_bytes"], areas, rounds))],
-            log, timeout=SECONDS, what="the test of the copies")
+            here["cpu_number"], program, here["l1d_bytes"], here["l2_bytes"],
+            areas, rounds))], log, timeout=SECONDS,
+            what="the test of the copies")
     return {"benchmark": "copycost", "version": 3,
             "unit": "TSC cycles per copy", "machine": here, "rounds": rounds,
             "areas": areas, "cases": summary(log.read_text())}
@@ -180,15 +178,12 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         "are too low. A long copy can take three times as long on some pages "
         "as on others.", "")
 
-    def row(case: str) -> Iterator[str]:
-        yield label(case)
+    head, rows = ["ports of the two tasks"], []
+    for name in STATES.values():
+        head += [f"{name}: base", "series", "ratio"]
+    for case, sides in result["cases"].items():
+        rows.append([label(case)])
         for state in STATES:
-            base, series = (result["cases"][case][side][state]
-                            for side in FUNCTIONS)
-            yield from (number(base), number(series), ratio(series, base))
-
-    yield from table(
-        ["ports of the two tasks", *(word for state in STATES.values()
-                                     for word in (f"{state}: base", "series",
-                                                  "ratio"))],
-        (list(row(case)) for case in result["cases"]))
+            base, series = (sides[side][state] for side in FUNCTIONS)
+            rows[-1] += [*numbers((base, series)), ratio(series, base)]
+    yield from table(head, rows)

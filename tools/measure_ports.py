@@ -15,7 +15,7 @@ from tools.build import SIDES, build_bench, build_selftests
 from tools.core import LOGS, scratch, write_atomically
 from tools.figures import Samples, result_of
 from tools.guest import boot
-from tools.tables import number, ratio, table
+from tools.tables import numbers, ratio, table
 
 PORTS, MEMORY = "ioperm_latency", "ioperm_memory"
 TASKS = 1000
@@ -59,9 +59,9 @@ def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
 
     side: names the logs.  cases: only these, by default all.
     """
+    words = [word for name in cases for word in ("--case", name)]
     return run_in_guest(
-        folder, f"bench-{side}", selftest(f"x86/{PORTS}_64"),
-        [word for name in cases for word in ("--case", name)],
+        folder, f"bench-{side}", selftest(f"x86/{PORTS}_64"), words,
         icount="" if kvm else "wait-idle", kvm=kvm)
 
 
@@ -72,38 +72,40 @@ def measure_memory(folder: Path, side: str,
                         ["--tasks", str(TASKS)], kvm=kvm)
 
 
-def samples_of(report: dict[str, Any]) -> Samples:
-    """Return the figures of ports and memory of both sides."""
-    samples = Samples()
-    for side in SIDES:
-        for program in (PORTS, MEMORY):
-            samples.add((program, ""), side, report["sides"][side][program])
-    return samples
-
-
 def label(name: str) -> str:
     """Return what a row of the tables is called."""
     words = f": {WORDS[name]}" if name in WORDS else ""
     return name.removeprefix("call-") + words
 
 
-def tables(report: dict[str, Any]) -> Iterator[str]:
-    """Yield switches, sweep, calls and memory of both sides as Markdown."""
-    samples = samples_of(report)
-    names: dict[str, list[str]] = {"switch": [], "sweep": [], "call": []}
-    rounds = {}
-    for case in report["sides"]["series"][PORTS]["cases"]:
-        name, kind = case["name"], case["kind"]
-        names["sweep" if name.startswith("sweep-") else kind].append(name)
-        rounds[kind] = case.get("rounds") or rounds.get(kind, 0)
+def tables(report: dict[str, Any], samples: Samples) -> Iterator[str]:
+    """Yield switches, sweep, calls and memory of both sides as Markdown.
+
+    samples: the figures of a report of bench.
+    """
+    cases = {case["name"]: case
+             for case in report["sides"]["series"][PORTS]["cases"]}
+    rounds = {case["kind"]: case["rounds"] for case in cases.values()
+              if case["status"] == "ok"}
+
+    def names(kind: str) -> list[str]:
+        return [name for name, case in cases.items()
+                if case["kind"] == kind and not name.startswith("sweep-")]
 
     def p50(name: str) -> list[float | None]:
-        return samples.medians((PORTS, ""), SIDES, name, "p50")
+        return samples.medians(PORTS, SIDES, name, "p50")
 
     def row(name: str) -> list[str]:
-        a, b = p50(name)
-        return [label(name), *(number(value, none="skipped")
-                               for value in (a, b)), ratio(b, a)]
+        base, series = sides = p50(name)
+        return [label(name), *numbers(sides, 0, "", "skipped"),
+                ratio(series, base)]
+
+    def memory_row(name: str) -> list[str]:
+        base, series = sides = samples.medians(
+            MEMORY, SIDES, name, "unreclaimable", 1024)
+        return [name, *numbers(sides, 0, " kB", "skipped"),
+                ratio(series, base, 3),
+                *numbers(samples.medians(MEMORY, SIDES, name, "object"))]
 
     yield from (
         f"Unit: {report['unit']}; p50 of {rounds.get('switch')} calls.",
@@ -113,8 +115,9 @@ def tables(report: dict[str, Any]) -> Iterator[str]:
         ["ports of the two tasks", "base", "series", "series / base",
          "base / none", "series / none"],
         ([*row(name), *map(ratio, p50(name), p50("none"))]
-         for name in names["switch"]))
-    swept = [p50(name) for name in names["sweep"] if None not in p50(name)]
+         for name in names("switch")))
+    swept = [p50(name) for name in cases
+             if name.startswith("sweep-") and None not in p50(name)]
     if swept:
         base, series = (
             f"{max(side):.0f}/{min(side):.0f} = {max(side) / min(side):.2f}"
@@ -126,16 +129,7 @@ def tables(report: dict[str, Any]) -> Iterator[str]:
     yield from (
         "", f"The calls themselves, p50 of {rounds.get('call')}:", "")
     yield from table(["call", "base", "series", "series / base"],
-                     map(row, names["call"]))
-
-    def memory_row(name: str) -> list[str]:
-        (a, b), objects = (
-            samples.medians((MEMORY, ""), SIDES, name, figure)
-            for figure in ("unreclaimable", "object"))
-        return [name, *(number(value and value / 1024, 0, " kB", "skipped")
-                        for value in (a, b)),
-                ratio(b, a, 3), *map(number, objects)]
-
+                     map(row, names("call")))
     tasks = report["sides"]["series"][MEMORY].get("tasks")
     yield from (
         "", f"Slab growth when {tasks} tasks enable these ports, each for "
@@ -144,4 +138,4 @@ def tables(report: dict[str, Any]) -> Iterator[str]:
     yield from table(
         ["ports of each task", "base", "series", "series / base",
          "object, base", "object, series"],
-        map(memory_row, samples.cases[MEMORY, ""]))
+        map(memory_row, samples.cases[MEMORY]))

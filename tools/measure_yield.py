@@ -20,10 +20,9 @@ from tools.guest.tiny import (HARDWARE, REPEATABLE, REPEATABLE_KERNEL,
                               boot_tiny)
 from tools.ktap import Run
 from tools.measure_ports import selftest
-from tools.tables import number, ratio, table
+from tools.tables import number, numbers, ratio, table
 
 YIELD = "yield_latency"
-KEY = (YIELD, "")
 COLUMNS = ("base", "off", "series")
 REPORT = "/report.json"
 GUEST_SECONDS = 900
@@ -85,14 +84,6 @@ def measure_yield(folder: Path, side: str, cases: tuple[str, ...] = (),
     return result_of(YIELD, run.status, log, report)
 
 
-def samples_of(result: dict[str, Any]) -> Samples:
-    """Return the figures of what was measured, {"sides": {side: result}}."""
-    samples = Samples()
-    for side, found in result["sides"].items():
-        samples.add(KEY, side, found)
-    return samples
-
-
 def fair_limit(work_us: int, hogs: int, tick: int) -> float:
     """Return the share in percent that a polite worker can have at best.
 
@@ -100,6 +91,11 @@ def fair_limit(work_us: int, hogs: int, tick: int) -> float:
     """
     work = work_us * 1000
     return 100 * work / (hogs * (work + tick) + work)
+
+
+def slices(length: int) -> str:
+    """Format slices, of which 0 us is the default."""
+    return f"{length / 1000:g} ms" if length else "default"
 
 
 def median(middle: float | None, low: float | None,
@@ -123,37 +119,29 @@ def median(middle: float | None, low: float | None,
 
 def tables(result: dict[str, Any]) -> Iterator[str]:
     """Yield what was measured, {"sides": {side: result}}, as Markdown."""
-    samples = samples_of(result)
-    series = result["sides"]["series"]
-
-    def cases(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        return ((name, case) for name, case in samples.cases[KEY].items()
-                if case["kind"] == kind)
+    samples, series = Samples(), result["sides"]["series"]
+    for side, found in result["sides"].items():
+        samples.add(YIELD, side, found)
 
     def get(name: str, figure: str, scale: float = 1) -> list[float | None]:
-        return samples.medians(KEY, COLUMNS, name, figure, scale)
+        return samples.medians(YIELD, COLUMNS, name, figure, scale)
 
-    def size(case: dict[str, Any]) -> str:
-        return f"{case['slice_us'] / 1000:g} ms" if case["slice_us"] \
-            else "default"
+    def switch_row(case: dict[str, Any]) -> list[str]:
+        base, off, on = times = get(case["name"], "ns_per_switch")
+        what = "threads" if "-thread-" in case["name"] else "processes"
+        size = slices(case["slice_us"]) if case["slice_us"] else ""
+        return [f"{case['tasks']} {what}{size and ', slices '}{size}",
+                *numbers(times), ratio(off, base), ratio(on, base)]
 
-    def switch_row(name: str, case: dict[str, Any]) -> list[str]:
-        base, off, on = times = get(name, "ns_per_switch")
-        what = "threads" if "-thread-" in name else "processes"
-        return [f"{case['tasks']} {what}"
-                + (f", slices {size(case)}" if case["slice_us"] else ""),
-                *map(number, times), ratio(off, base), ratio(on, base)]
-
-    def polite_row(name: str, case: dict[str, Any]) -> list[str]:
-        limit = fair_limit(case["work_us"], case["hogs"], series["tick_ns"])
-        return [f"{case['work_us']} us", size(case), str(case["hogs"]),
-                number(limit, 1, " %"),
-                *(number(share, 2, " %") for share in get(name, "share")),
+    def polite_row(case: dict[str, Any]) -> list[str]:
+        name, work, hogs = case["name"], case["work_us"], case["hogs"]
+        return [f"{work} us", slices(case["slice_us"]), str(hogs),
+                number(fair_limit(work, hogs, series["tick_ns"]), 1, " %"),
+                *numbers(get(name, "share"), 2, " %"),
                 *map(median, *(get(name, figure)
                                for figure in ("p50", "p40", "p60"))),
-                *(number(time, 2) for time in get(name, "p99", 1e6)),
-                *(number(stuck, 0, " %")
-                  for stuck in get(name, "stuck_percent"))]
+                *numbers(get(name, "p99", 1e6), 2),
+                *numbers(get(name, "stuck_percent"), 0, " %")]
 
     yield from (
         "sched_yield(): `base`; the series with its feature bits `off`, and "
@@ -163,7 +151,7 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         "number of switches):", "")
     yield from table(
         ["tasks", "base", "off", "on", "off / base", "on / base"],
-        (switch_row(*case) for case in cases("switch")))
+        map(switch_row, samples.those(YIELD, kind="switch")))
     yield from (
         "", "A worker computes, yields, and so on, beside hogs with the same "
         "slices. The fair limit is its share when each hog gets a tick for a "
@@ -172,7 +160,7 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         ["work", "slices", "hogs", "fair limit", "share: base", "off", "on",
          "p50 ms: base", "off", "on", "p99 ms: base", "off", "on",
          "nobody else ran: base", "off", "on"],
-        (polite_row(*case) for case in cases("polite")), left=0)
+        map(polite_row, samples.those(YIELD, kind="polite")), left=0)
     yield from (
         "", "Locks that yield, a worker beside a hog of another nice value, "
         "tasks that poll or pass a ball, a task that yields and sleeps, one "
@@ -180,7 +168,7 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         f"{series.get('storm_seconds', 0):g} s and then spins:", "")
     yield from table(
         ["case", "figure", "base", "off", "on"],
-        ([name, text, *(number(value, digits)
-                        for value in get(name, figure, scale))]
+        ([case["name"], text,
+          *numbers(get(case["name"], figure, scale), digits)]
          for kind, figure, text, scale, digits in OTHERS
-         for name, _ in cases(kind)), left=2)
+         for case in samples.those(YIELD, kind=kind)), left=2)

@@ -2,16 +2,17 @@
 """The pictures of the report, drawn with matplotlib as SVG texts."""
 
 import io
+import math
 import re
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
 from tools.core import ROOT, read_json
-from tools.figures import COLUMNS, SIDES, Key, Samples
+from tools.figures import COLUMNS, Samples
+from tools.measure_yield import slices
 
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of a backend)
@@ -30,10 +31,6 @@ LOOKS = {"base": ("#d9730d", "--"), "series": ("#2f81f7", "-"),
          "base_server": ("#8c2a66", "--"), "series_server": ("#e06fb0", "-"),
          "base_softrt": ("#0f6b78", "--"), "series_softrt": ("#35c4d7", "-"),
          "ext_simple": ("#2da44e", "-."), "ext_qmap": ("#8b949e", "-.")}
-PAST = ("history_8k", "history_prefix", "base", "off", "series")
-TODAY = SIDES + ("base_server", "series_server", "base_softrt",
-                 "series_softrt", "ext_simple", "ext_qmap")
-SLICES = {0: "default", 2800: "2.8 ms", 20000: "20 ms", 100000: "100 ms"}
 # Cases of ioperm_latency that are 2004's, by the port and by who has it.
 SAME_AS_2004 = {"shared-0x80": "0x80,\none bitmap for both",
                 "shared-65535": "65535,\none bitmap for both",
@@ -42,22 +39,17 @@ SAME_AS_2004 = {"shared-0x80": "0x80,\none bitmap for both",
                 "pair-65534-65535": "65534 and 65535,\neach its own"}
 
 
-@dataclass
-class Chart:
+class Chart(NamedTuple):
     """One chart: values of each column, a point or bar for each tick.
 
-    places: where the ticks are, for a scale.  bars: how a value is written
-    above its bar; without it there are lines.
+    ticks: words, or numbers on a scale.  bars: how a value is written above
+    its bar; without it there are lines.  more: as Axes.set() has it.
     """
 
-    title: str
-    ticks: list[str]
+    ticks: list[Any]
     values: dict[str, list[float | None]]
-    x_label: str = ""
-    y_label: str = ""
-    places: list[int] | None = None
-    logarithmic: bool = False
-    bars: str = ""
+    bars: str
+    more: dict[str, str]
 
 
 def draw(title: str, charts: list[Chart], wide: int = 2,
@@ -69,29 +61,27 @@ def draw(title: str, charts: list[Chart], wide: int = 2,
         sharey="row", layout="constrained")
     picture.suptitle(title, fontweight="bold")
     legend: dict[str, Any] = {}
-    for axis, chart in zip(axes.flat, charts):
-        places = chart.places or list(range(len(chart.ticks)))
-        thick = 0.86 / max(len(chart.values), 1)
-        for number, (column, values) in enumerate(chart.values.items()):
+    for axis, (ticks, columns, bars, more) in zip(axes.flat, charts):
+        words = all(isinstance(tick, str) for tick in ticks)
+        places = list(range(len(ticks))) if words else ticks
+        for number, (column, values) in enumerate(columns.items()):
             colour, line = LOOKS[column]
-            found = [float("nan") if value is None else value
-                     for value in values]
-            if chart.bars:
+            found = [math.nan if value is None else value for value in values]
+            if bars:
+                thick = 0.86 / len(columns)
                 drawn = axis.bar([place - 0.43 + thick * (number + 0.5)
                                   for place in places], found, thick * 0.92,
                                  color=colour)
-                axis.bar_label(drawn, fmt=chart.bars, fontsize=7, padding=1)
+                axis.bar_label(drawn, fmt=bars, fontsize=7, padding=1)
                 axis.grid(axis="x", visible=False)
             else:
                 drawn, = axis.plot(places, found, color=colour,
                                    linestyle=line, marker="o")
             legend[COLUMNS[column]] = drawn
-        if not chart.places:
-            axis.set_xticks(places, chart.ticks, fontsize=9)
-        axis.set(title=chart.title, xlabel=chart.x_label,
-                 ylabel=chart.y_label)
-        if chart.logarithmic:
-            axis.set_yscale("log")
+        if words:
+            axis.set_xticks(places, ticks, fontsize=9)
+        axis.set(**more)
+        if "yscale" in more:
             axis.yaxis.set_major_formatter("{x:g}")
         else:
             axis.set_ylim(bottom=0)
@@ -103,116 +93,115 @@ def draw(title: str, charts: list[Chart], wide: int = 2,
     return re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.M)
 
 
-def medians(samples: Samples, key: Key, columns: tuple[str, ...],
-            cases: list[str], figure: str, scale: float = 1
-            ) -> dict[str, list[float | None]]:
-    """Return the medians of some cases, for each column that has them."""
-    return {column: [samples.median(key, column, case, figure, scale)
-                     for case in cases]
-            for column in columns if column in samples.measured[key]}
+def chart(samples: Samples, key: str, cases: dict[str, Any], figure: str,
+          scale: float = 1, to: tuple[str, str] = ("", ""), bars: str = "",
+          columns: Iterable[str] = COLUMNS, **more: str) -> Chart:
+    """Return a chart of the medians of a figure.
+
+    cases: {name: tick}.  to: what is 1, a case of the same column or a
+    column of the same case.  columns: of those that have figures.
+    """
+    def value(column: str, case: str) -> float | None:
+        found = samples.median(key, column, case, figure, scale)
+        one = samples.median(key, to[0] or column, to[1] or case, figure) \
+            if any(to) else 1
+        return found / one if found is not None and one else None
+
+    return Chart(list(cases.values()), {
+        column: [value(column, case) for case in cases]
+        for column in samples.columns(key) if column in columns}, bars, more)
+
+
+def ticks(samples: Samples, key: str, word: str,
+          show: Callable[[Any], str] = str, **wanted: Any) -> dict[str, str]:
+    """Return {name: what it has for a word} of the cases that are wanted."""
+    return {case["name"]: show(case[word])
+            for case in samples.those(key, **wanted)}
 
 
 def ioperm(samples: Samples) -> str:
     """Draw a switch with I/O ports against one without: 2004 and today."""
-    key = "ioperm_latency", ""
     then = read_json(ROOT / "data/2004-ioperm.json")
     none, *rows = then["rows"]
     old = {column["today"]: [row["values"][place] / none["values"][place]
                              for row in rows]
            for place, column in enumerate(then["columns"])}
-    new = {column: [samples.ratio(key, (column, case), (column, "none"),
-                                  "p50") for case in SAME_AS_2004]
-           for column in samples.columns(key)}
     return draw("A switch between two tasks with I/O ports, between tasks "
                 "without = 1", [
-                    Chart("2004: 2.6.8.1, prefix, and prefix that is cached",
-                          [f"port {row['port']}" for row in rows], old,
-                          bars="{:.2f}"),
-                    Chart("Linux 7.3", list(SAME_AS_2004.values()), new,
-                          bars="{:.2f}")], wide=1)
+                    Chart([f"port {row['port']}" for row in rows], old,
+                          "{:.2f}", {"title": "2004: 2.6.8.1, prefix, and "
+                                     "prefix that is cached"}),
+                    chart(samples, "ioperm_latency", SAME_AS_2004, "p50",
+                          to=("", "none"), bars="{:.2f}", title="Linux 7.3")],
+                wide=1)
 
 
 def sweep(samples: Samples) -> str:
     """Draw the cost of a switch against the highest port."""
-    key = "ioperm_latency", ""
     found = sorted((max(port for port in case["highest_port"]
                         if port is not None), name)
-                   for name, case in samples.cases[key].items()
+                   for name, case in samples.cases["ioperm_latency"].items()
                    if name.startswith("sweep-"))
     return draw("Two tasks with one port each: on the base the number of the "
-                "port counts", [Chart(
-                    "", [], medians(samples, key, PAST,
-                                    [name for _, name in found], "p50"),
-                    "highest port", "instructions a call (two switches)",
-                    [port for port, _ in found])], wide=1, high=3.2)
+                "port counts", [chart(
+                    samples, "ioperm_latency",
+                    {name: port for port, name in found}, "p50",
+                    xlabel="highest port",
+                    ylabel="instructions a call (two switches)")],
+                wide=1, high=3.2)
 
 
-def polite(columns: tuple[str, ...], samples: Samples) -> str:
+def polite(columns: Iterable[str], samples: Samples) -> str:
     """Draw what a task that yields gets beside tasks that do not."""
-    key = "yield_latency", ""
-    cases: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    for name, case in samples.cases[key].items():
-        if case.get("kind") == "polite" and case["work_us"] == 100:
-            cases[case["hogs"]].append((case["slice_us"], name))
-    return draw("A task works 100 us and yields, beside others that never "
-                "yield", [
-                    Chart("beside " + ("one" if hogs == 1 else str(hogs)),
-                          [SLICES.get(size, f"{size} us")
-                           for size, _ in sorted(found)],
-                          medians(samples, key, columns,
-                                  [name for _, name in sorted(found)],
-                                  figure, scale),
-                          "slice of all tasks", label, logarithmic=True)
-                    for figure, scale, label in (
-                        ("share", 1, "its share, % of the CPU"),
-                        ("p50", 1e6, "a yield takes, p50, ms"))
-                    for hogs, found in sorted(cases.items())])
+    key = "yield_latency"
+    return draw(
+        "A task works 100 us and yields, beside others that never yield", [
+            chart(samples, key, ticks(samples, key, "slice_us", slices,
+                                      kind="polite", work_us=100, hogs=hogs),
+                  figure, scale, columns=columns, title=title,
+                  xlabel="slice of all tasks", ylabel=label, yscale="log")
+            for figure, scale, label in (
+                ("share", 1, "its share, % of the CPU"),
+                ("p50", 1e6, "a yield takes, p50, ms"))
+            for hogs, title in ((1, "beside one"), (3, "beside 3"))])
 
 
 def ping(samples: Samples) -> str:
     """Draw deadlines met and latency against the load."""
-    charts = []
-    for figure, scale, label in (("met_percent", 1, "% of the deadlines met"),
-                                 ("p99", 1e6, "latency, p99, ms")):
-        for part in ("processes", "cgroups"):
-            key = "pi_ping", part
-            loads = {name: str(case["load"]) for name, case
-                     in samples.cases[key].items() if case.get("interactive")}
-            charts.append(Chart(
-                part, list(loads.values()), medians(
-                    samples, key, TODAY, list(loads), figure, scale),
-                "processes that compute", label, logarithmic=scale > 1))
-    return draw("A task must answer every 100 ms beside processes that "
-                "compute", charts, high=3)
+    return draw(
+        "A task must answer every 100 ms beside processes that compute", [
+            chart(samples, f"pi_ping.{part}", ticks(
+                samples, f"pi_ping.{part}", "load", interactive=True),
+                figure, scale, title=part, xlabel="processes that compute",
+                **more)
+            for figure, scale, more in (
+                ("met_percent", 1, {"ylabel": "% of the deadlines met"}),
+                ("p99", 1e6, {"ylabel": "latency, p99, ms",
+                              "yscale": "log"}))
+            for part in ("processes", "cgroups")], high=3)
 
 
 def interactive(samples: Samples) -> str:
     """Draw the latency of each task beside four that compute."""
-    charts = []
-    for part in ("processes", "cgroups"):
-        key = "interactive_latency", part
-        tasks = {name: case["task"] for name, case
-                 in samples.cases[key].items() if case["load"] == "burn"}
-        charts.append(Chart(part, list(tasks.values()), medians(
-            samples, key, TODAY, list(tasks), "p99", 1e6), bars="{:.1f}"))
-    return draw("Beside four tasks that compute: latency, p99, ms", charts,
-                wide=1)
+    return draw("Beside four tasks that compute: latency, p99, ms", [
+        chart(samples, f"interactive_latency.{part}", ticks(
+            samples, f"interactive_latency.{part}", "task", load="burn"),
+            "p99", 1e6, bars="{:.1f}", title=part)
+        for part in ("processes", "cgroups")], wide=1)
 
 
 def hackbench(samples: Samples) -> str:
     """Draw the time of a loop relative to the base's."""
-    key = "hackbench", ""
-    kinds: dict[str, dict[str, str]] = defaultdict(dict)
-    for name, case in samples.cases[key].items():
-        kinds[f"{case['tasks']}, {case['via']}"][name] = str(case["groups"])
     return draw("hackbench: time of a loop, base = 1", [
-        Chart(kind, list(cases.values()),
-              {column: [samples.ratio(key, (column, case), ("base", case),
-                                      "ms_per_loop") for case in cases]
-               for column in samples.columns(key)}, "groups")
-        for kind, cases in kinds.items()])
+        chart(samples, "hackbench", ticks(
+            samples, "hackbench", "groups", tasks=tasks, via=via),
+            "ms_per_loop", to=("base", ""), title=f"{tasks}, {via}",
+            xlabel="groups")
+        for tasks in ("processes", "threads") for via in ("sockets", "pipes")])
 
 
+# Columns of the two pictures of yields.
+PAST, KERNELS = tuple(COLUMNS)[:5], tuple(COLUMNS)[5:]
 # The pictures of each program: the name, what draws it, what is seen.
 PICTURES = {
     "ioperm_latency": (
@@ -223,7 +212,7 @@ PICTURES = {
     "yield_latency": (
         ("yield", partial(polite, PAST), "lines: share and time of a yield "
          "beside tasks that do not yield"),
-        ("yield-kernels", partial(polite, TODAY[2:]), "lines: the same as a "
+        ("yield-kernels", partial(polite, KERNELS), "lines: the same as a "
          "server, for soft real time, with schedulers of sched_ext")),
     "pi_ping": (("pi-ping", ping, "lines: deadlines met and latency against "
                  "the number of processes"),),

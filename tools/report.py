@@ -7,9 +7,10 @@ beside today's.  What is not there is said, not guessed.
 """
 
 import argparse
+import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tools import plots
 from tools.core import (PUBLISHED, RESULTS, ROOT, Fail, read_json, run_main,
                         say, shown_path, write_atomically)
 from tools.figures import (BETTER, CHANCE, COLUMNS, ENOUGH, FIGURES, READING,
-                           SIDES, WORSE, Key, Row, Samples, add_cells,
+                           SIDES, WORSE, Row, Samples, add_cells,
                            collect, compare, plain, read_cells)
 from tools.tables import table
 
@@ -63,137 +64,115 @@ BESIDE = {
 }
 
 
-@dataclass
-class Page:
-    """The page: blocks of Markdown, and pictures by file name."""
-
-    blocks: list[str] = field(default_factory=list)
-    pictures: dict[str, str] = field(default_factory=dict)
-
-    def add(self, *blocks: str) -> None:
-        """Add headings, paragraphs and lists."""
-        self.blocks += blocks
-
-    def table(self, head: list[str], rows: list[list[str]],
-              folded: str = "") -> None:
-        """Add a table; folded: a title to be clicked on."""
-        text = "\n".join(table(head, rows))
-        self.add(f"<details><summary>{folded}</summary>\n\n"
-                 f"{text}\n\n</details>" if folded else text)
-
-    def write(self, place: Path) -> None:
-        """Write the page and its pictures into a folder."""
-        for old in place.glob("report-*.svg"):
-            if old.name not in self.pictures:
-                old.unlink()
-        for name, text in {"report.md": "\n\n".join(self.blocks) + "\n",
-                           **self.pictures}.items():
-            write_atomically(place / name, text)
+def text_of(head: Sequence[str], rows: Iterable[Sequence[str]],
+            folded: str = "") -> str:
+    """Return a table; folded: a title to be clicked on."""
+    text = "\n".join(table(head, rows))
+    return (f"<details><summary>{folded}</summary>\n\n{text}\n\n</details>"
+            if folded else text)
 
 
-def literature(page: Page, name: str) -> None:
-    """Add the figures of a file of data/, with their source."""
+def literature(name: str) -> Iterator[str]:
+    """Yield the figures of a file of data/, with their source."""
     data = read_json(DATA / f"{name}.json")
     found = data["source"]
     links = ", ".join(f"[{url.split('/')[2]}]({url})"
                       for url in (found["url"], *found.get("more", ())))
-    said = [f"**{data['title']}:** {data['measures']}; {data['unit']}.",
-            data.get("note"), data["missing"],
-            f"Source: {found['author']}, \"{found['title']}\", "
-            f"{found['in']} ({links})."]
-    page.add(" ".join(filter(None, said)))
+    yield " ".join(filter(None, (
+        f"**{data['title']}:** {data['measures']}; {data['unit']}.",
+        data.get("note"), data["missing"],
+        f"Source: {found['author']}, \"{found['title']}\", {found['in']} "
+        f"({links}).")))
     if data["rows"]:
         about = [word for word in data["rows"][0] if word != "values"]
-        page.table([*about, *(": ".join(filter(None, (
-            column["name"], column.get("what"))))
-            for column in data["columns"])],
-            [[*(str(row[word]) for word in about), *map(str, row["values"])]
-             for row in data["rows"]])
+        columns = [": ".join(filter(None, (column["name"],
+                                           column.get("what"))))
+                   for column in data["columns"]]
+        yield text_of([*about, *columns], [
+            [str(value) for value in (*map(row.get, about), *row["values"])]
+            for row in data["rows"]])
 
 
-def all_figures(page: Page, samples: Samples, key: Key) -> None:
-    """Add all figures of a program, what is worse on the series first."""
+def all_figures(samples: Samples, key: str) -> str:
+    """Return all figures of a program, what is worse on the series first."""
     columns = samples.columns(key)
     compared = {(row.case, row.figure): row for row in compare(samples, key)}
     rows = []
     # Some have figures only of other columns.
-    for case, figure in dict.fromkeys([*compared, *(
-            (case, figure) for case in samples.cases[key]
-            for figure in FIGURES[key[0]])]):
+    for case, figure in dict.fromkeys([*compared, *itertools.product(
+            samples.cases[key], FIGURES[key.split(".")[0]])]):
         values = samples.medians(key, columns, case, figure.name,
                                  figure.scale)
+        row = compared.get((case, figure))
+        said = [*row.texts()[3:],
+                row.verdict.replace(WORSE, f"**{WORSE}**")] \
+            if row else ["", "", ""]
         if any(value is not None for value in values):
-            row = compared.get((case, figure))
-            rows.append([f"`{case}`", figure.unit, *map(plain, values), *(
-                [*row.texts()[3:],
-                 f"**{WORSE}**" if row.verdict == WORSE else row.verdict]
-                if row else ["", "", ""])])
-    page.table(["case", "figure", *(COLUMNS[name] for name in columns),
-                "series / base", "noise", "verdict"], rows,
-               f"All figures of {' '.join(filter(None, key))}: "
-               + counted(list(compared.values())))
+            rows.append([f"`{case}`", figure.unit, *map(plain, values),
+                         *said])
+    return text_of(["case", "figure", *map(COLUMNS.get, columns),
+                    "series / base", "noise", "verdict"], rows,
+                   f"All figures of {key.replace('.', ' ')}: "
+                   + counted(compared.values()))
 
 
-def counted(rows: list[Row]) -> str:
+def counted(rows: Iterable[Row]) -> str:
     """Say how many figures have which verdict."""
     count = Counter({WORSE: 0, BETTER: 0})
     count.update(row.verdict for row in rows)
     return ", ".join(f"{number} {word}" for word, number in count.items())
 
 
-def section(page: Page, samples: Samples, program: str) -> None:
-    """Add a program: the literature's figures, then today's."""
+def section(samples: Samples, program: str) -> Iterator[str]:
+    """Yield a program: the literature's figures, then today's."""
     title, sources, said = SECTIONS[program]
-    page.add(f"## {title}")
+    yield f"## {title}"
     for name in sources:
-        literature(page, name)
+        yield from literature(name)
     keys = samples.keys(program)
-    if not keys or not all(set(SIDES) <= samples.measured[key]
+    if not keys or not all(set(SIDES) <= set(samples.columns(key))
                            for key in keys):
-        page.add(f"**Today: no result of `{program}`.** `make study` "
-                 "measures it.")
+        yield (f"**Today: no result of `{program}`.** `make study` measures "
+               "it.")
         return
-    page.add(f"**Today:** {said}")
+    yield f"**Today:** {said}"
     if program in BESIDE:
         figure, cases = BESIDE[program]
         columns = samples.columns(keys[0])
-        page.table(["", *(COLUMNS[name] for name in columns)], [
+        yield text_of(["", *map(COLUMNS.get, columns)], [
             [text.replace("\n", " "),
              *map(plain, samples.medians(keys[0], columns, case, figure))]
             for case, text in cases.items()])
-    for name, draw, alt in plots.PICTURES[program]:
-        page.pictures[f"report-{name}.svg"] = draw(samples)
-        page.add(f"![{alt}](report-{name}.svg)")
+    for name, _, alt in plots.PICTURES[program]:
+        yield f"![{alt}](report-{name}.svg)"
     for key in keys:
-        all_figures(page, samples, key)
+        yield all_figures(samples, key)
 
 
-def kernels(page: Page, samples: Samples) -> None:
+def kernels(samples: Samples) -> Iterator[str]:
     """Say what was measured, and what was left out."""
-    page.add("## What was measured",
-             "`server` is `configs/study-server.config` (HZ=100, "
-             "PREEMPT_LAZY), `soft real-time` is "
-             "`configs/study-softrt.config` (HZ=1000, PREEMPT): what the "
-             "options of 2009 are called today. `scx_simple` and `scx_qmap` "
-             "are examples of the tree's `tools/sched_ext`, loaded on the "
-             "base; neither is meant for this work.")
     rows = [f"- `{column}`: {about['release']}, {about['compiler']}, "
             f"`{about['config']}`."
             for column, about in samples.kernels.items()]
-    rows += [f"- `{' '.join(filter(None, key))}` on `{column}`: {len(cases)} "
-             "cases have no figure: "
-             + "; ".join(sorted(set(cases.values()))[:3]) + "."
+    rows += [f"- `{key.replace('.', ' ')}` on `{column}`: {len(cases)} cases "
+             f"have no figure: {'; '.join(sorted(set(cases.values()))[:3])}."
              for (key, column), cases in samples.skipped.items()]
     rows += [f"- `{column}`: not measured." for column in COLUMNS
              if column not in samples.kernels and column != "off"]
-    page.add("\n".join(rows))
+    yield from (
+        "## What was measured",
+        "`server` is `configs/study-server.config` (HZ=100, PREEMPT_LAZY), "
+        "`soft real-time` is `configs/study-softrt.config` (HZ=1000, "
+        "PREEMPT): what the options of 2009 are called today. `scx_simple` "
+        "and `scx_qmap` are examples of the tree's `tools/sched_ext`, loaded "
+        "on the base; neither is meant for this work.", "\n".join(rows))
 
 
-def summary(page: Page, rows: list[Row]) -> None:
+def summary(rows: list[Row]) -> Iterator[str]:
     """Say what is worse and better, and how that is judged."""
     several = [row.runs for row in rows if row.runs >= ENOUGH]
     chance = sum(CHANCE[min(runs, max(CHANCE))] for runs in several)
-    page.add(
+    yield from (
         "## In short",
         f"{len(rows)} figures of base and series are compared: "
         f"{counted(rows)}.",
@@ -205,26 +184,22 @@ def summary(page: Page, rows: list[Row]) -> None:
         f"noise alone would call at most {chance:.1f} worse and as many "
         "better; a figure that jumps, such as a maximum, more often.")
     for verdict in (WORSE, BETTER):
-        page.add(f"### {verdict.capitalize()}")
-        those = [row for row in rows if row.verdict == verdict]
-        if those:
-            listed(page, those)
-        else:
-            page.add("None.")
+        those = sorted((row for row in rows if row.verdict == verdict),
+                       key=moved, reverse=True)
+        yield f"### {verdict.capitalize()}"
+        yield text_of(["case", "figure", "base", "series", "series / base",
+                       "noise"], map(listed, those[:LISTED])) \
+            if those else "None."
+        if len(those) > LISTED:
+            yield f"and {len(those) - LISTED} more, see below."
 
 
-def listed(page: Page, rows: list[Row]) -> None:
-    """List rows of one verdict, what moved most first."""
-    found = []
-    for row in sorted(rows, key=moved, reverse=True)[:LISTED]:
-        kernel = "" if row.columns == SIDES else COLUMNS[row.columns[1]]
-        more = ", ".join(filter(None, (row.key[1], kernel)))
-        found.append([f"`{row.key[0]}`: `{row.case}`"
-                      + (f" ({more})" if more else ""), *row.texts()])
-    page.table(["case", "figure", "base", "series", "series / base", "noise"],
-               found)
-    if len(rows) > LISTED:
-        page.add(f"and {len(rows) - LISTED} more, see below.")
+def listed(row: Row) -> list[str]:
+    """Return a row of the lists of what is worse and better."""
+    program, _, part = row.key.partition(".")
+    kernel = "" if row.columns == SIDES else COLUMNS[row.columns[1]]
+    more = ", ".join(filter(None, (part, kernel)))
+    return [f"`{program}`: `{row.case}`{more and f' ({more})'}", *row.texts()]
 
 
 def moved(row: Row) -> float:
@@ -233,11 +208,11 @@ def moved(row: Row) -> float:
         else math.inf
 
 
-def board(page: Page, name: str, found: dict[str, Any]) -> None:
-    """Add what a board of a lab brought back, as tools/lab.py keeps it."""
-    page.add(f"## The board {name}")
+def board(name: str, found: dict[str, Any]) -> Iterator[str]:
+    """Yield what a board of a lab brought back, as tools/lab.py keeps it."""
+    yield f"## The board {name}"
     sides = [found.get(side, {"cases": {}, "figures": {}}) for side in SIDES]
-    page.table(["tests", *SIDES], [
+    yield text_of(["tests", *SIDES], [
         [word, *(str(list(side["cases"].values()).count(word))
                  for side in sides)] for word in ("pass", "fail", "skip")])
     for program, figure in (("ioperm_latency", "p50"),
@@ -249,28 +224,42 @@ def board(page: Page, name: str, found: dict[str, Any]) -> None:
         rows = [[f"`{case}`", plain(before.get(case)), plain(value)]
                 for case, value in after.items() if value is not None]
         if rows:
-            page.table([f"{program}: {figure}, {reports[1].get('unit', '?')}",
-                        *SIDES], rows, f"{program} on {name}")
+            yield text_of(
+                [f"{program}: {figure}, {reports[1].get('unit', '?')}",
+                 *SIDES], rows, f"{program} on {name}")
 
 
-def build(samples: Samples, boards: dict[str, Any]) -> Page:
-    """Make the page; boards: {name: what it brought back}."""
-    page = Page()
-    page.add("<!-- written by 'make report' -->",
-             "# The measurements of the literature on today's kernel",
-             "In 1998, 2004 and 2009 switches with I/O ports, sched_yield() "
-             "and interactive tasks were found to be slow. Here are the same "
-             "experiments on Linux 7.3 (`base`) and with this series "
-             "(`series`). [How it is measured]"
-             "(../Documentation/measurement.md).")
-    summary(page, [row for key in samples.cases for pair in PAIRS
-                   for row in compare(samples, key, pair)])
+def page(samples: Samples, boards: dict[str, Any]) -> Iterator[str]:
+    """Yield the page, in blocks; boards: {name: what it brought back}."""
+    yield from (
+        "<!-- written by 'make report' -->",
+        "# The measurements of the literature on today's kernel",
+        "In 1998, 2004 and 2009 switches with I/O ports, sched_yield() and "
+        "interactive tasks were found to be slow. Here are the same "
+        "experiments on Linux 7.3 (`base`) and with this series (`series`). "
+        "[How it is measured](../Documentation/measurement.md).")
+    yield from summary([row for key in samples.cases for pair in PAIRS
+                        for row in compare(samples, key, pair)])
     for program in SECTIONS:
-        section(page, samples, program)
+        yield from section(samples, program)
     for name, found in boards.items():
-        board(page, name, found)
-    kernels(page, samples)
-    return page
+        yield from board(name, found)
+    yield from kernels(samples)
+
+
+def write(samples: Samples, boards: dict[str, Any], place: Path) -> None:
+    """Write the page and its pictures into a folder."""
+    files = {"report.md": "\n\n".join(page(samples, boards)) + "\n"}
+    for name, draw, _ in sum(plots.PICTURES.values(), ()):
+        if f"(report-{name}.svg)" in files["report.md"]:
+            files[f"report-{name}.svg"] = draw(samples)
+    for old in place.glob("report-*.svg"):
+        if old.name not in files:
+            old.unlink()
+    for name, text in files.items():
+        write_atomically(place / name, text)
+    say(f"written: {shown_path(place / 'report.md')} and {len(files) - 1} "
+        "pictures")
 
 
 def main() -> None:
@@ -285,11 +274,8 @@ def main() -> None:
             raise Fail(f"there is no result in {shown_path(STUDY)} to "
                        "publish: run 'make study' first")
         add_cells(PUBLISHED / "study", cells)
-    page = build(collect(PUBLISHED / "study", STUDY),
-                 read_json(RESULTS / "lab.json", {}))
-    page.write(PUBLISHED)
-    say(f"written: {shown_path(PUBLISHED / 'report.md')} and "
-        f"{len(page.pictures)} pictures")
+    write(collect(PUBLISHED / "study", STUDY),
+          read_json(RESULTS / "lab.json", {}), PUBLISHED)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,8 @@ import os
 import re
 import shlex
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools import build
 from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, build_lock, digest,
@@ -65,47 +64,42 @@ START_SECONDS = 30
 SCHEDULED = SIDES + ("base_server", "series_server", "base_softrt",
                      "series_softrt") + tuple(SCHEDULERS)
 PAST = SIDES + tuple(HISTORY)
-GROUPS = (1, 2, 4, 10, 20, 40)
 # Messages of each sender, times the groups: fewer groups send more, so that
 # no case is too short for hackbench's three digits.
-LOOPS = 200
-MIN_LOOPS = 10
-# Program, part, columns, arguments. {seed} is the number of the run, the same
-# on all columns.
+HACKBENCH = {
+    f"{tasks}-{via}-{groups}": {"tasks": tasks, "via": via, "groups": groups,
+                                "loops": max(200 // groups, 10)}
+    for tasks in ("processes", "threads") for via in ("sockets", "pipes")
+    for groups in (1, 2, 4, 10, 20, 40)}
+# Program and part, columns, arguments. {seed} is the number of the run, the
+# same on all columns.
 PLAN = (
-    ("ioperm_latency", "", PAST, ""),
-    ("yield_latency", "", SCHEDULED, "{features}"),
-    ("pi_ping", "threads", SIDES, "--layout threads"),
-    ("pi_ping", "processes", SCHEDULED, "--layout processes"),
-    ("pi_ping", "cgroups", SIDES, "--layout cgroups"),
-    ("pi_ping", "batch", SIDES, "--layout processes --policy batch"),
-    ("interactive_latency", "threads", SIDES,
+    ("ioperm_latency", PAST, ""),
+    ("yield_latency", SCHEDULED, "{features}"),
+    ("pi_ping.threads", SIDES, "--layout threads"),
+    ("pi_ping.processes", SCHEDULED, "--layout processes"),
+    ("pi_ping.cgroups", SIDES, "--layout cgroups"),
+    ("pi_ping.batch", SIDES, "--layout processes --policy batch"),
+    ("interactive_latency.threads", SIDES,
      "--all --layout threads --seed {seed}"),
-    ("interactive_latency", "processes", SCHEDULED,
+    ("interactive_latency.processes", SCHEDULED,
      "--all --layout processes --seed {seed}"),
-    ("interactive_latency", "cgroup", SIDES,
+    ("interactive_latency.cgroup", SIDES,
      "--all --layout cgroup --seed {seed}"),
-    ("interactive_latency", "cgroups", SIDES,
+    ("interactive_latency.cgroups", SIDES,
      "--all --layout cgroups --seed {seed}"),
-    ("hackbench", "", SCHEDULED, ""),
+    ("hackbench", SCHEDULED, ""),
 )
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One program, on one kernel, once."""
+class Cell(NamedTuple):
+    """One program, on one kernel, once; name: as the results know it."""
 
+    name: str
     program: str
-    part: str
     column: str
     repeat: int
     arguments: str
-
-    @property
-    def name(self) -> str:
-        """The name by which --only and the results know it."""
-        return ".".join(filter(None, (self.program, self.part, self.column,
-                                      str(self.repeat))))
 
     @property
     def kernel(self) -> str:
@@ -118,12 +112,12 @@ def plan(repeat: int) -> list[Cell]:
 
     repeat: runs of base and series.
     """
-    return [Cell(program, part, column, number, arguments.format(
-                seed=number, features="--features both"
-                if column.startswith("series") else ""))
+    return [Cell(f"{key}.{column}.{number}", key.split(".")[0], column,
+                 number, arguments.format(
+                     seed=number, features="--features both"
+                     if column.startswith("series") else ""))
             for number in range(1, repeat + 1)
-            for program, part, columns, arguments in PLAN
-            for column in columns
+            for key, columns, arguments in PLAN for column in columns
             if column in SIDES or number <= REPEAT_OTHERS]
 
 
@@ -132,46 +126,43 @@ def chosen(cells: list[Cell], patterns: list[str]) -> list[Cell]:
 
     Such as 'pi_ping', 'pi_ping.base', 'series_server'; all without patterns.
     """
-    found = {pattern: [cell for cell in cells if set(pattern.split("."))
-                       <= set(cell.name.split("."))] for pattern in patterns}
-    for pattern, those in found.items():
-        if not those:
+    def has(cell: Cell, pattern: str) -> bool:
+        return set(pattern.split(".")) <= set(cell.name.split("."))
+
+    for pattern in patterns:
+        if not any(has(cell, pattern) for cell in cells):
             raise Fail(f"--only {pattern}: no cell has this name, see --list")
     return [cell for cell in cells if not patterns
-            or any(cell in those for those in found.values())]
+            or any(has(cell, pattern) for pattern in patterns)]
 
 
 # --- what a cell runs ------------------------------------------------------
 
-def hackbench_script() -> tuple[str, list[dict[str, Any]]]:
-    """Return the shell script of a cell of hackbench, and its cases."""
-    rows, cases = ["ulimit -n 16384"], []
-    for tasks, mode in (("processes", "-P"), ("threads", "-T")):
-        for via, option in (("sockets", ""), ("pipes", "-p")):
-            for groups in GROUPS:
-                name = f"{tasks}-{via}-{groups}"
-                loops = max(LOOPS // groups, MIN_LOOPS)
-                cases.append({"name": name, "tasks": tasks, "via": via,
-                              "groups": groups, "loops": loops})
-                rows.append(f"echo case: {name}; hackbench -g {groups} "
-                            f"-l {loops} {mode} {option} 2>&1")
-    return "\n".join(rows), cases
+def hackbench_script() -> str:
+    """Return the shell script of a cell of hackbench."""
+    return "\n".join(["ulimit -n 16384", *(
+        f"echo case: {name}; hackbench -g {case['groups']} "
+        f"-l {case['loops']} {'-P' if case['tasks'] == 'processes' else '-T'}"
+        f" {'-p' if case['via'] == 'pipes' else ''} 2>&1"
+        for name, case in HACKBENCH.items())])
 
 
-def hackbench_result(output: str,
-                     cases: list[dict[str, Any]]) -> dict[str, Any]:
+def hackbench_result(output: str) -> dict[str, Any]:
     """Return what hackbench printed in the form of a --json."""
     parts = re.split(r"^case: (\S+)$", output, flags=re.M)
     printed = dict(zip(parts[1::2], parts[2::2]))
-    for case in cases:
-        text = printed.get(case["name"], "").strip()
+    cases = []
+    for name, case in HACKBENCH.items():
+        text = printed.get(name, "").strip()
         found = re.search(r"^Time: ([0-9.]+)$", text, re.M)
-        case["status"] = "ok" if found else "fail"
-        case["reason"] = None if found else \
-            (text.splitlines() or ["it did not run"])[-1]
         if found:
-            case["seconds"] = float(found.group(1))
-            case["ms_per_loop"] = 1000 * case["seconds"] / case["loops"]
+            seconds = float(found.group(1))
+            more = {"status": "ok", "reason": None, "seconds": seconds,
+                    "ms_per_loop": 1000 * seconds / case["loops"]}
+        else:
+            more = {"status": "fail",
+                    "reason": (text or "it did not run").splitlines()[-1]}
+        cases.append({"name": name, **case, **more})
     return {"cases": cases}
 
 
@@ -197,7 +188,7 @@ def under(loader: str, command: str) -> str:
 def cell_script(cell: Cell) -> str:
     """Return what a guest's shell runs for a cell."""
     if cell.program == "hackbench":
-        command = hackbench_script()[0]
+        command = hackbench_script()
     else:
         name = Path(PROGRAMS[cell.program] or cell.program).name
         command = f"/bin/{name} --json {REPORT} {cell.arguments}".rstrip()
@@ -316,20 +307,9 @@ def run_cell(cell: Cell, programs: dict[str, Path]) -> dict[str, Any]:
             memory=MEMORY, also=closure([*TOOLS, program or "hackbench",
                                          *filter(None, [loader])]))
     if not program and not (loader and run.status):
-        return hackbench_result(run.output, hackbench_script()[1])
+        return hackbench_result(run.output)
     # 4: all cases were skipped, which the JSON says.
     return result_of(cell.name, run.status, log, report, (0, 4))
-
-
-def measure(cell: Cell, programs: dict[str, Path], key: str) -> None:
-    """Measure a cell and store it."""
-    start = time.monotonic()
-    result = run_cell(cell, programs)
-    add_cells(STUDY, {cell.name: {
-        "key": key, "date": now(),
-        "seconds": round(time.monotonic() - start, 1),
-        "arguments": cell.arguments, "kernel": build.describe(cell.kernel),
-        "result": result}})
 
 
 def run(cells: list[Cell], jobs: int) -> None:
@@ -348,12 +328,18 @@ def run(cells: list[Cell], jobs: int) -> None:
         "it can be interrupted at any time, the same command goes on")
     programs, broken = build_all(rest)
 
-    def work(cell: Cell) -> None:
+    def measure(cell: Cell) -> None:
         if cell.kernel in broken:
             raise broken[cell.kernel]
-        measure(cell, programs, keys[cell.name])
+        start = time.monotonic()
+        result = run_cell(cell, programs)
+        add_cells(STUDY, {cell.name: {
+            "key": keys[cell.name], "date": now(),
+            "seconds": round(time.monotonic() - start, 1),
+            "arguments": cell.arguments,
+            "kernel": build.describe(cell.kernel), "result": result}})
 
-    ended = in_parallel({cell.name: functools.partial(work, cell)
+    ended = in_parallel({cell.name: functools.partial(measure, cell)
                          for cell in rest}, jobs)
     failed = [name for name, found in ended.items() if found]
     say(f"{len(cells) - len(failed)} of {len(cells)} cells are there; 'make "

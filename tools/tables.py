@@ -3,12 +3,18 @@
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def number(value: float | None, digits: int = 0, unit: str = "",
            none: str = "-") -> str:
     """Format a figure; none: the text where there is no figure."""
     return none if value is None else f"{value:.{digits}f}{unit}"
+
+
+def numbers(values: Iterable[float | None], *how: Any) -> list[str]:
+    """Format figures; how: as number() has it."""
+    return [number(value, *how) for value in values]
 
 
 def ratio(a: float | None, b: float | None, digits: int = 2) -> str:
