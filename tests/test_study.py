@@ -90,10 +90,18 @@ class Ran:
 def ran(tmp_path: Path, replace) -> Ran:
     found = Ran()
     replace(study, STUDY=tmp_path / "study", begin=str, history_branch=str,
-            run_cell=found.run_cell, build_programs=lambda names: {},
-            cell_key=lambda cell: f"key {cell.name}")
-    replace(build, build_kernel=found.build_kernel, describe=lambda name: {})
+            run_cell=found.run_cell, cell_key=lambda cell: f"key {cell.name}")
+    replace(build, build_kernel=found.build_kernel, describe=lambda name: {},
+            build_selftests=lambda names, flags: dict.fromkeys(names, "test"),
+            build_bench=lambda name, static: f"bench/{name}")
     return found
+
+
+def test_static_programs_are_built_and_no_hackbench(ran: Ran) -> None:
+    programs, broken = study.build_all(study.plan(1)[:2] + cells(
+        "pi_ping.threads", "hackbench.base"))
+    assert programs == {"ioperm_latency": "test", "pi_ping": "bench/pi_ping"}
+    assert not broken
 
 
 def two(jobs: int = 1) -> None:

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measure what sched_yield() does, on base and series and with its bits off.
 
-The series' own test program runs on both kernels; on the series each case
-runs twice in one boot, with the scheduler's features YIELD_TICK and YIELD_SKIP
-off and on.
-
-Nothing comes into the guest from outside (see guest/tiny.py): how long a call
-takes depends on where in a tick it falls, so the figures repeat only where
-everything does, from the first instruction of the boot.
+On the series each case runs twice in one boot, with the scheduler's features
+YIELD_TICK and YIELD_SKIP off and on.  Nothing comes into the guest from
+outside (see guest/tiny.py): how long a call takes depends on where in a tick
+it falls, so the figures repeat only where everything does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -107,14 +104,12 @@ def median(middle: float | None, low: float | None,
     of two kinds, about as many of each, it would be one of the two by chance:
     then both are shown.
     """
-    if middle is None:
-        return "-"
-    low, high = (middle if end is None else end for end in (low, high))
-    texts = [number(value / 1e6, 0 if value >= 10e6 else 2)
-             for value in (low, middle, high)]
-    if high - low > max(0.05e6, 0.05 * high):
-        return f"{texts[0]} or {texts[2]}"
-    return texts[1]
+    def text(value: float | None) -> str:
+        return number(value and value / 1e6, 0 if (value or 0) >= 10e6 else 2)
+
+    if None not in (low, high) and high - low > max(0.05e6, 0.05 * high):
+        return f"{text(low)} or {text(high)}"
+    return text(middle)
 
 
 def tables(result: dict[str, Any]) -> Iterator[str]:

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run the measurements of the literature on many kernels: hours, resumable.
 
-Columns are kernels: base, series, two with the behaviour of 2004 put back
-(history/), base and series configured as a server and for soft real time,
-and the base with a scheduler of its tools/sched_ext.  A cell is one program
+Columns are kernels (Documentation/measurement.md), and a cell is one program
 on one kernel, once.  Finished cells are in build/results/study; the same
 command goes on with what is missing, and measures again what was measured of
 another kernel or program.  'make report' turns the cells into a page.
 
-The guest counts instructions and nothing comes into it from outside, so a
-cell has the same figures on a busy host as on an idle one, and several are
-measured at once.  What differs from one run to the next is when the program
-begins, and the seed where it takes one.
+Nothing comes into the guest from outside, so a cell has the same figures on a
+busy host as on an idle one, and several are measured at once.  What differs
+from one run to the next is when the program begins, and the seed if it takes
+one.
 """
 
 import argparse
@@ -108,10 +106,7 @@ class Cell(NamedTuple):
 
 
 def plan(repeat: int) -> list[Cell]:
-    """Return all cells, each column's first runs first.
-
-    repeat: runs of base and series.
-    """
+    """Return all cells, first runs first; repeat: of base and series."""
     return [Cell(f"{key}.{column}.{number}", key.split(".")[0], column,
                  number, arguments.format(
                      seed=number, features="--features both"
@@ -122,10 +117,8 @@ def plan(repeat: int) -> list[Cell]:
 
 
 def chosen(cells: list[Cell], patterns: list[str]) -> list[Cell]:
-    """Return the cells whose names have all words of one of the patterns.
-
-    Such as 'pi_ping', 'pi_ping.base', 'series_server'; all without patterns.
-    """
+    """Return the cells whose names have all words of one of the patterns,
+    such as 'pi_ping.base'; all without patterns."""
     def has(cell: Cell, pattern: str) -> bool:
         return set(pattern.split(".")) <= set(cell.name.split("."))
 
@@ -262,22 +255,17 @@ def build_schedulers() -> dict[str, Path]:
             for column, name in SCHEDULERS.items()}
 
 
-def build_programs(names: set[str]) -> dict[str, Path]:
-    """Build programs, static, as the guest has no libraries."""
-    tests = {name: PROGRAMS[name] for name in names if PROGRAMS[name]}
-    made = build.build_selftests(sorted(tests.values()), flags=("-static",)) \
-        if tests else {}
-    return {name: made[tests[name]] if name in tests
-            else build.build_bench(name, static=True) for name in names}
-
-
 def build_all(cells: list[Cell]) -> tuple[dict[str, Path], dict[str, Fail]]:
     """Build what cells need: programs and loaders, {kernel: why not}.
 
-    A kernel that does not build leaves the others to be measured.
+    Programs are static, as the guest has no libraries.  A kernel that does
+    not build leaves the others to be measured.
     """
-    programs = build_programs({cell.program for cell in cells}
-                              - {"hackbench"})
+    names = {cell.program for cell in cells} - {"hackbench"}
+    tests = sorted(filter(None, map(PROGRAMS.get, names)))
+    made = build.build_selftests(tests, flags=("-static",)) if tests else {}
+    programs = {name: made.get(PROGRAMS[name])
+                or build.build_bench(name, static=True) for name in names}
     broken = {}
     for name in dict.fromkeys(cell.kernel for cell in cells):
         try:
