@@ -25,7 +25,8 @@ def ping(column: str, *met: float) -> dict[str, dict[str, Any]]:
     return {f"pi_ping.processes.{column}.{run}": {
         "kernel": {"release": "7.3.4", "compiler": "gcc", "config": "c"},
         "result": {"cases": [
-            case("reference", load=1, interactive=False, relative=100),
+            case("reference", load=1, interactive=False,
+                 relative=100 if column == "base" else 110),
             case("load-1", load=1, interactive=True, met_percent=value,
                  p99=1e6)]}} for run, value in enumerate(met, 1)}
 
@@ -108,9 +109,10 @@ def test_what_a_time_of_a_yield_can_tell(base: dict, series: dict,
 
 def test_features_off_are_a_column_of_the_series_only() -> None:
     samples = Samples()
-    for column in ("series", "series_server"):
+    for column, old in (("series", 1), ("series_server", 9)):
         samples.add("yield_latency", column, {"cases": [
-            case("a", features="old", p50=1), case("a", features="new", p50=2),
+            case("a", features="old", p50=old),
+            case("a", features="new", p50=2),
             {"name": "b", "status": "skip", "reason": "no such file"}]})
     assert {name: samples.median("yield_latency", name, "a", "p50")
             for name in samples.columns("yield_latency")} == {
@@ -165,15 +167,19 @@ def test_worse_is_told_first(tmp_path: Path) -> None:
         "| `pi_ping`: `load-1` (processes) | % of the deadlines met | 92 | "
         "82 | 0.891 | 4.9 % |",
         "| `pi_ping`: `load-1` (processes, series, server) | % of the "
-        "deadlines met | 70 | 90 | 1.286 | 0.0 % |"]
+        "deadlines met | 70 | 90 | 1.286 | 0.0 % |",
+        "| `pi_ping`: `reference` (processes) | % of one task's digits | 100 "
+        "| 110 | 1.100 | 0.0 % |"]
     assert short.index("soft real-time") < short.index("### Better")
-    assert "9 figures of base and series are compared: 2 worse, 1 better, " \
-        "6 within the noise." in text
-    assert "All figures of pi_ping processes: 1 worse, 0 better, 2 within " \
+    assert "9 figures of base and series are compared: 2 worse, 2 better, " \
+        "5 within the noise." in text
+    assert "All figures of pi_ping processes: 1 worse, 1 better, 1 within " \
         "the noise" in text
     # All columns are beside each other, and what is worse is marked.
     assert "| `load-1` | % of the deadlines met | 92 | 82 | 70 | 90 | 90 | " \
         "10 | 0.891 | 4.9 % | **worse** |" in text
+    assert text.index("| **worse** |") < text.index("| better |") < \
+        text.index("| within the noise |")
 
 
 def test_what_became_nothing_moved_most() -> None:
@@ -199,6 +205,20 @@ def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
     drawn = (tmp_path / "report-ioperm.svg").read_text()
     for words in ("as 2.6.8.1: 8 KB, every switch", ">4.18<", ">base<"):
         assert words in drawn
+
+
+@pytest.mark.parametrize("to, values", (
+    (("base", ""), {"base": [1, 1, None], "series": [0.5, 2, None]}),
+    (("", "a"), {"base": [1, 2, None], "series": [1, 8, None]})))
+def test_a_chart_of_what_is_relative(to: tuple[str, str],
+                                     values: dict[str, list]) -> None:
+    samples = Samples()
+    for column, a, b in (("base", 4, 8), ("series", 2, 16)):
+        samples.add("hackbench", column, {"cases": [
+            case("a", ms_per_loop=a), case("b", ms_per_loop=b)]})
+    cases = {"a": "1", "b": "2", "gone": "3"}
+    assert plots.chart(samples, "hackbench", cases, "ms_per_loop",
+                       to=to).values == values
 
 
 def test_what_a_board_brought_back() -> None:
