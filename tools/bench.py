@@ -26,7 +26,7 @@ from tools.guest import choose_kvm
 from tools.measure_ports import MEMORY, PORTS
 from tools.measure_yield import YIELD
 from tools.series.apply import has_yield
-from tools.tables import console, number, numbers, ratio, table
+from tools.tables import console, numbers, ratio, table
 
 PLOTS = ("bench.svg", "yield.svg")
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
