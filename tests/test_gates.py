@@ -301,7 +301,7 @@ def test_make_kselftest_builds_here_and_runs_in_a_guest(
     write(tree, {f"{gates.SELFTESTS}/x86/Makefile": "all:\n\tfalse\n"})
     with pytest.raises(Fail, match="make kselftest failed"):
         gates.make_kselftest(tree, [], log)
-    replace(gates, boot_logged=lambda folder, command, *_, **__: Result(
+    replace(gates, boot_runner=lambda folder, command, *_, **__: Result(
         0, subprocess.run(command, shell=True, text=True,
                           capture_output=True).stdout, log))
     assert gates.run_made(tree, tree, ["iopl_64"], tree, "x", False) == {

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import ROOT, Box, make_kernel, snapshot, wait_for, write
+from conftest import ROOT, Box, git, make_kernel, snapshot, wait_for, write
 
 TREE = "tools.series.tree"
 JOBS = sorted(
@@ -165,3 +165,14 @@ def test_clean_waits_for_no_job_and_disturbs_none(used: Box) -> None:
             process.kill()
             process.wait()
     assert left(used) == before
+
+
+def test_every_file_tells_its_licence() -> None:
+    # JSON, patches and mails cannot; README.md does at its end.
+    cannot = r"(patches|mutants|history)/.*\.patch|(data|results)/.*|" \
+        r"selftests/.*|submit/.*\.(txt|2)|COPYING|README.md"
+    names = git(ROOT, "ls-files").splitlines()
+    assert "tools/core.py" in names
+    assert [name for name in names if not re.fullmatch(cannot, name)
+            and "SPDX-License-Identifier" not in
+            (ROOT / name).read_text()[:200]] == []

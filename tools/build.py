@@ -48,9 +48,12 @@ class Kernel:
         """Return the text of the fragments, and what the older kernel that
         a job is about calls in another way."""
         own = CONFIGS / f"{KERNEL}.config"
-        return "".join((CONFIGS / f"{name}.config").read_text()
-                       for name in self.fragments) + (
-            own.read_text() if KERNEL and own.exists() else "")
+        paths = [CONFIGS / f"{name}.config" for name in self.fragments]
+        if KERNEL and own.exists():
+            paths.append(own)
+        # Whose it is makes no other kernel.
+        return "".join(re.sub(r"^# SPDX-.*\n", "", path.read_text())
+                       for path in paths)
 
 
 def _guest(*more: str, commit: str = "applied", **rest: str) -> Kernel:

@@ -107,7 +107,8 @@ def write_export(tip: str, place: Path) -> list[str]:
         "--filename-max-length=60", "-o", patches, f"base..{tip}", cwd=REPO)
     names = share(patches, tip) if KERNEL else \
         sorted(path.name for path in patches.iterdir())
-    rows = [f"# Linux v{wanted()['VERSION']}: apply in this order, from the "
+    rows = ["# SPDX-License-Identifier: GPL-2.0-only",
+            f"# Linux v{wanted()['VERSION']}: apply in this order, from the "
             "top of the tree, with -p1.", "# Written by 'make export"
             f"{f' KERNEL={KERNEL}' if KERNEL else ''}'."]
     for title, group in itertools.groupby(names, lambda name: heading(
