@@ -20,7 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import bare, ktap, lab
+from tools import bare, ktap, lab, package
 from tools.build import (CLANG, COMPILERS, JOBS, KERNELS, SELFTESTS,
                          build_kernel, build_selftests, compiler_tools,
                          compiler_version, configure, image, make,
@@ -732,8 +732,9 @@ GROUPS: dict[str, Callable[[Count], None]] = {
     "kerneldoc": group_kerneldoc, "docs": group_docs,
     "prefixes": group_prefixes, "i386": group_i386, "xen": group_xen,
     "preempt": group_preempt, "installs": group_installs,
-    "debug": group_debug, "planted": group_planted, "bare": bare.group,
-    "lab": lab.group, "bisect": group_bisect}
+    "debug": group_debug, "planted": group_planted,
+    "package": package.group, "bare": bare.group, "lab": lab.group,
+    "bisect": group_bisect}
 USUAL = tuple(name for name in GROUPS if name != "bisect")
 # What these patches must have passed. The other two are about this
 # repository.
