@@ -21,8 +21,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tools import ktap
-from tools.build import (SIDES, build_selftests, build_sides, make_arguments,
-                         selftest_names, source)
+from tools.build import (BENCH, SIDES, build_selftests, build_sides,
+                         make_arguments, selftest_names, source)
 from tools.core import (KERNEL, LOGS, ROOT, Fail, build_lock, duration, git,
                         in_parallel, need_tool, run_logged, run_main, say,
                         scratch, shown_path, stage, tail)
@@ -42,6 +42,7 @@ from tools.series.checkpatch import checkpatch, checkpatch_tree
 from tools.series.export import differences, write_export
 
 TESTS = ROOT / "tests"
+LTP_CALLS = BENCH / "ltp_calls.pl"
 TESTS_SECONDS = 900
 TAGS = r"^(Signed-off-by|Reviewed-by|Acked-by|Tested-by|Co-developed-by):"
 # The drop window is one instruction boundary: on the base, the case that is
@@ -188,12 +189,21 @@ Folders = dict[str, Path]  # the objects of base and series
 
 
 def check_boot(folder: Path, side: str, kvm: bool) -> None:
-    """A kernel boots, is the one that was built, and warns of nothing."""
-    result = boot(folder, "uname -r", cpus=2, kvm=kvm, timeout=180,
-                  name=f"boot-{side}")
-    release = (folder / "include/config/kernel.release").read_text().strip()
-    if result.output.strip() != release:
-        raise Fail(f"it says it is {result.output.strip()[:80]}")
+    """A kernel boots, is the one that was built, and warns of nothing; LTP's
+    calls do there what LTP expects."""
+    names = ("release", "LTP")
+    result = boot(folder, ktap.script(dict(zip(names, (
+        "uname -r", str(LTP_CALLS))))), cpus=2, kvm=kvm, timeout=180,
+        name=f"boot-{side}")
+    release, calls = (ktap.split(result.output, names)[name]
+                      for name in names)
+    built = (folder / "include/config/kernel.release").read_text().strip()
+    if release.output.strip() != built:
+        raise Fail(f"it says it is {release.output.strip()[:80]}")
+    verdict, words = ktap.verdict(calls)
+    if verdict != "pass":
+        raise Fail(f"LTP's calls: {words}; see {shown_path(LOGS)}/"
+                   f"boot-{side}.ktap")
     check_splat(result.console)
 
 
@@ -366,8 +376,8 @@ def group_kernels(count: Count) -> None:
               check_accessor)
     kvm = choose_kvm(folders["base"])
     for side in SIDES:
-        if not count.run(f"kernel: {side} boots", check_boot, folders[side],
-                         side, kvm):
+        if not count.run(f"kernel: {side} boots, LTP's calls do as LTP expects",
+                         check_boot, folders[side], side, kvm):
             return
     count.run("ioperm_latency: repeats, and the base pays for a high port",
               check_ports, folders["base"])

@@ -39,7 +39,6 @@ ROW = re.compile(r"(?P<board>[\w.-]+)\s+(?P<method>grub|ipxe|qemu)"
 EXAMPLE = "http://files.example.org"
 SECONDS = 5 * 3600
 STEP = last(r"^step: (.*)$")  # what server.sh does, by its log
-STEP = last(r"^step: (.*)$")  # what server.sh does, by its log
 # Debian's lava-common has it, with the schema of the server.
 SCHEMA = Path("/usr/share/lava-common/lava-schema.py")
 # What must pass on both kernels, and the tests that are about the series:
