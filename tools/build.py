@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Build kernels, selftests of a kernel tree and the programs of bench/.
 
-Sources are git worktrees below build/src, objects are beside them (O=) below
-build/obj, one folder for each kernel of KERNELS, through ccache.
+Sources are git worktrees below build/src, through ccache.  The objects of a
+kernel of KERNELS are in a folder of its source, which build/obj links to.
 """
 
 import contextlib
@@ -203,6 +203,25 @@ def settings(text: str) -> dict[str, str]:
             for name, value, unset in rows}
 
 
+def link_objects(folder: Path, tree: Path) -> None:
+    """Let a folder of objects() be one in this tree.
+
+    Only from a direct child of the source the kernel's make names files by
+    relative paths (srctree in its Makefile).  So what is the same in base and
+    series, or in two clones of this repository, is compiled once.
+    """
+    place = tree / f".{folder.name}"
+    if folder.is_symlink() and folder.readlink() == place:
+        return
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+    place.mkdir(exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(place)
+
+
 def configure(name: str, tree: Path, compiler: str = "gcc") -> str:
     """Write a kernel's .config, unless it is there; return its text.
 
@@ -210,6 +229,7 @@ def configure(name: str, tree: Path, compiler: str = "gcc") -> str:
     is of another commit than the kernel's, which may not know them.
     """
     kernel, folder = KERNELS[name], objects(name, compiler)
+    link_objects(folder, tree)
     config, stamp = folder / ".config", folder / "configured"
     wanted = settings(kernel.wanted())
     more = settings((tree / kernel.from_tree).read_text()) \
