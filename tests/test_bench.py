@@ -255,7 +255,8 @@ def test_what_is_measured_is_a_whole_result_and_drawn(
     replace(bench, RESULTS=tmp_path, build_sides=lambda: folders,
             choose_kvm=lambda _: False, describe=describe, source=Path)
     replace(measure_ports, measure_ports=taken(PORTS),
-            measure_memory=taken(MEMORY))
+            measure_memory=taken(MEMORY), build_programs=lambda: None,
+            selftest=lambda *_: None)
     replace(measure_yield, measure_yield=taken(YIELD))
     replace(measure_copy, measure_copy=lambda trees: report["copycost"]
             | {"trees": [str(tree) for tree in trees.values()]})

@@ -9,18 +9,20 @@ results/KERNEL only.
 """
 
 import argparse
+import functools
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from tools import measure_copy, measure_ports, measure_yield
 from tools.build import KERNELS, SIDES, build_sides, describe, source
 from tools.core import (KERNEL, PUBLISHED, RESULTS, ROOT, Fail, build_lock,
-                        git, read_json, run_main, say, shown_path, stage,
-                        write_atomically, write_json)
+                        git, in_parallel, read_json, run_main, say,
+                        shown_path, stage, write_atomically, write_json)
 from tools.figures import Samples, now
 from tools.guest import choose_kvm
 from tools.measure_ports import MEMORY, PORTS
@@ -51,6 +53,15 @@ COLUMNS = ["what", "base", "series", "series / base", "copy, cycles: base",
 
 # --- measuring -------------------------------------------------------------
 
+def measure_side(folder: Path, side: str, kvm: bool) -> dict[str, Any]:
+    """Measure a kernel; return {program: report}."""
+    found = {PORTS: measure_ports.measure_ports(folder, side, kvm=kvm),
+             MEMORY: measure_ports.measure_memory(folder, side, kvm)}
+    if has_yield():
+        found[YIELD] = measure_yield.measure_yield(folder, side, kvm=kvm)
+    return found
+
+
 def measure() -> dict[str, Any]:
     """Build both kernels and measure each."""
     folders = build_sides()
@@ -69,17 +80,21 @@ def measure() -> dict[str, Any]:
               "sides": sides}
     if has_yield():
         report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {}}
-    for side, folder in folders.items():
-        with stage(f"measuring I/O ports on the {side} kernel ({accel})"):
-            sides[side][PORTS] = measure_ports.measure_ports(
-                folder, side, kvm=kvm)
-        with stage(f"measuring memory on the {side} kernel"):
-            sides[side][MEMORY] = measure_ports.measure_memory(
-                folder, side, kvm)
-        if "yield" in report:
-            with stage(f"measuring sched_yield() on the {side} kernel"):
-                report["yield"]["sides"][side] = measure_yield.measure_yield(
-                    folder, side, kvm=kvm)
+    measure_ports.build_programs()
+    if has_yield():
+        measure_ports.selftest(f"sched/{YIELD}", "-static")
+    # Instructions are the same beside another guest, cycles are not.
+    found = in_parallel(
+        {f"measuring the {side} kernel ({accel})": functools.partial(
+            measure_side, folder, side, kvm)
+         for side, folder in folders.items()},
+        1 if kvm else os.cpu_count() or 1)
+    for side, result in zip(folders, found.values()):
+        if isinstance(result, Fail):
+            raise result
+        if YIELD in result:
+            report["yield"]["sides"][side] = result.pop(YIELD)
+        sides[side] |= result
     with stage("timing the copies of I/O bitmaps in user space"):
         report["copycost"] = measure_copy.measure_copy(
             {side: source(KERNELS[side].commit) for side in SIDES})

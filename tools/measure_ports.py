@@ -53,6 +53,12 @@ def selftest(name: str, *flags: str) -> Path:
     return build_selftests([name], flags=flags)[name]
 
 
+def build_programs() -> None:
+    """Build what runs in the guests, before two of them want it at once."""
+    selftest(f"x86/{PORTS}_64")
+    build_bench(MEMORY)
+
+
 def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
                   kvm: bool = False) -> dict[str, Any]:
     """Time switches and calls on a kernel; returns what the program wrote.
