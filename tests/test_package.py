@@ -102,8 +102,8 @@ def test_what_counts(place: Path, replace: Callable, changes: dict[str, Run],
     count = Count()
     if failed == "whole":
         with pytest.raises(Fail):
-            package.run(count)
+            package.run(count, "debian")
         return
-    package.run(count)
+    package.run(count, "debian")
     assert [name for word, name, _ in count.rows if word == "fail"] == (
         [f"package: {failed}"] if failed else [])

@@ -16,7 +16,7 @@ from tools.build import build_selftests, source
 from tools.core import (BUILD, LOGS, Fail, build_lock, need_space, need_tool,
                         run_logged, run_main, say, stage)
 from tools.count import Count
-from tools.deb import build
+from tools.deb import DEBIAN, build
 from tools.debian import make_root, why_not
 from tools.guest import check_splat
 from tools.selftests import arguments_of, count_run, port_tests
@@ -101,7 +101,7 @@ def release(runs: dict[str, ktap.Run]) -> str:
     return runs["release"].output.strip()
 
 
-def group(count: Count) -> None:
+def group(count: Count, config: str = "debian") -> None:
     """The packages install, boot, pass the tests and go away again."""
     if why_not():
         raise Fail(f"no Debian to install them on: {why_not()}")
@@ -111,15 +111,18 @@ def group(count: Count) -> None:
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(parents=True)
     try:
-        run(count)
+        run(count, config)
     finally:
         shutil.rmtree(PLACE, ignore_errors=True)
 
 
-def run(count: Count) -> None:
-    """Build, install, boot, test, remove, boot the old one."""
+def run(count: Count, config: str) -> None:
+    """Build, install, boot, test, remove, boot the old one.
+
+    config: the KCONFIG of 'make deb'.
+    """
     (PLACE / "modules").write_text(MODULES)
-    debs = build("all", "debian", str(PLACE / "modules"))
+    debs = build("all", config, str(PLACE / "modules"))
     count.ok("package: builds", ", ".join(path.name for path in debs))
     ours = next(re.findall(r"linux-image-(.*?)_", path.name)[0]
                 for path in debs if path.name.startswith("linux-image-"))
@@ -175,10 +178,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__.partition("\n\n")[0],
         epilog="Needs root, debootstrap and about an hour.")
-    parser.parse_args()
+    parser.add_argument("--config", choices=list(DEBIAN), default="debian",
+                        help="the distribution's configuration (default: "
+                        "%(default)s)")
+    options = parser.parse_args()
     count = Count()
     with build_lock():
-        group(count)
+        group(count, options.config)
     say(count.last_line())
     return count.status()
 
