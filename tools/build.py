@@ -207,8 +207,8 @@ def link_objects(folder: Path, tree: Path) -> None:
     """Let a folder of objects() be one in this tree.
 
     Only from a direct child of the source the kernel's make names files by
-    relative paths (srctree in its Makefile).  So what is the same in base and
-    series, or in two clones of this repository, is compiled once.
+    relative paths (srctree in its Makefile).  So ccache knows them in another
+    clone of this repository, too.
     """
     place = tree / f".{folder.name}"
     if folder.is_symlink() and folder.readlink() == place:
