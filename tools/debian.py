@@ -21,7 +21,7 @@ SUITE = "bookworm"
 # What is in 'dev' and 'sys' stays this machine's; the rest is the root's.
 # A root that is a mount can be entered by jobs that make roots of their own.
 ENTER = """set -e
-mount --bind "$0" "$0"
+mount --rbind "$0" "$0"
 for place in dev sys; do mount --rbind "/$place" "$0/$place"; done
 mount -t proc proc "$0/proc"
 for place in run tmp; do mount -t tmpfs tmpfs "$0/$place"; done
