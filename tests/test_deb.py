@@ -17,7 +17,7 @@ case " $* " in
 		echo >"$objects/../linux-${name}_1_amd64.deb"
 	done ;;
 esac
-echo "$*" >>"$objects/../words"
+echo "$* $KDEB_PKGVERSION" >>"$objects/../words"
 """
 
 
@@ -55,6 +55,7 @@ def test_a_set_is_a_prefix(ready: Box, kind: str, tick: bool,
     configured, packed = (place / "words").read_text().splitlines()
     assert "olddefconfig" in configured and "bindeb-pkg" in packed
     assert f"LOCALVERSION=+ioport2.0-{kind} " in packed
+    assert packed.endswith(f" bindeb-pkg 7.3.4+ioport2.0-{kind}-1")
     config = (place / "obj/.config").read_text()
     assert config.startswith(CONFIG)
     assert config.index("DWARF5=y") < config.index("DWARF5 is not set")

@@ -224,7 +224,7 @@ def publish() -> None:
     short = ["", *table(COLUMNS, summary(report))]
     write_atomically(PUBLISHED / "bench.md", "\n".join([
         f"# Results of `make bench{f' KERNEL={KERNEL}' if KERNEL else ''}`",
-        "", about, *(short if KERNEL else ()), *tables(report), "",
+        "", about, *((*short, "") if KERNEL else ()), *tables(report), "",
         *(f"![plot]({name})" for name in pictures), ""]))
     if not KERNEL:
         write_atomically(readme, "\n".join([

@@ -18,7 +18,7 @@ from tools.core import (BUILD, KERNEL, LOGS, Fail, build_lock, git, need_space,
                         shown_path, stage)
 from tools.release import version
 from tools.series.apply import SERIES, begin, series_patches
-from tools.series.base import REPO, download, unpack, wanted
+from tools.series.base import REPO, download, unpack, version_of, wanted
 
 PLACE = BUILD / "deb"
 # How many headings of the file series a set takes.
@@ -128,6 +128,9 @@ def build(kind: str, given: str, lsmod: str) -> list[Path]:
                    timeout=SECONDS, progress=steps, what="make bindeb-pkg",
                    env=make_environment() | {
                        "KBUILD_BUILD_VERSION": "1", "DEBFULLNAME": "series",
+                       # Not with a commit's name, which sorts anyhow.
+                       "KDEB_PKGVERSION": version_of(
+                           (tree / "Makefile").read_text()) + release + "-1",
                        "DEBEMAIL": "series@localhost"})
     # The C library's headers are the distribution's business.
     for path in objects.parent.glob("linux-libc-dev_*"):
