@@ -4,6 +4,7 @@
 No kernel is built and none boots here.
 """
 
+import re
 import subprocess
 from contextlib import nullcontext
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_tags(text: str, says: str | None) -> None:
     count = Count()
     assert count.run("tags", check.check_tags, text) == (not says)
     assert (says or "") in count.rows[0][-1]
+
+
+@pytest.mark.parametrize("release, calls, log, says", [
+    ("7.3.4", "TAP version 13\n1..1\nok 1 iopl01\n", "", None),
+    ("7.3.5", "TAP version 13\n1..1\nok 1 iopl01\n", "", "it says it is 7.3.5"),
+    ("7.3.4", "TAP version 13\n1..1\nnot ok 1 iopl01\n", "",
+     "LTP's calls: .*iopl01"),
+    ("7.3.4", "", "", "LTP's calls"),
+    ("7.3.4", "TAP version 13\n1..1\nok 1 iopl01\n", "BUG: bad\n", "BUG")])
+def test_what_a_boot_shows(tmp_path: Path, replace, release: str, calls: str,
+                           log: str, says: str | None) -> None:
+    write(tmp_path, {"include/config/kernel.release": "7.3.4\n", "log": log})
+
+    def boot(folder: Path, command: str, **_: Any) -> Result:
+        assert f" {check.LTP_CALLS};" in command and "uname -r;" in command
+        return Result(0, f"@@ begin release\n{release}\n@@ end release 0 0\n"
+                      f"@@ begin LTP\n{calls}\n@@ end LTP 0 0\n",
+                      tmp_path / "log")
+
+    replace(check, boot=boot)
+    count = Count()
+    assert count.run("boots", check.check_boot, tmp_path, "base", False) == (
+        not says)
+    assert not says or re.search(says, count.rows[0][-1])
 
 
 PATCHES = """
