@@ -115,6 +115,17 @@ def test_a_configuration_is_written_once_for_each_kconfig(place):
         assert times.read_text() == before + "made\n"
 
 
+def test_objects_are_in_the_tree_that_they_are_of(place):
+    # As an older form of this repository left it.
+    write(build.objects("series"), {"old": ""})
+    for commit in ("applied", "base", "applied"):
+        tree = build.source(commit)
+        build.configure("series", tree)
+        assert build.objects("series").resolve().parent == tree
+        assert (build.objects("series") / ".config").exists()
+    assert not (build.objects("series") / "old").exists()
+
+
 def test_settings_that_kconfig_drops_are_named(place, monkeypatch):
     tree, old = build.source("applied"), "CONFIG_A=y\nCONFIG_HZ=1000\n"
     assert build.configure("series", tree) == old

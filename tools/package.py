@@ -79,7 +79,7 @@ def boot(disk: Path, name: str, commands: dict[str, str],
                  word for file in (disk, script) for word in (
                      "-drive", f"file={file},format=raw,if=virtio"))],
             log, timeout=SECONDS, what=f"the guest {name}")
-    runs = ktap.split(log.read_text(errors="replace").replace("\r\n", "\n"))
+    runs = ktap.split(log.read_text(errors="replace"))
     missing = [command for command in commands
                if command not in runs or runs[command].status is None]
     if status or missing:
