@@ -2,6 +2,7 @@
 """make bench: what is measured, its tables, README.md; bench/ itself."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, Box, heed_signals, write
 
-from tools import bench, measure_copy, measure_ports, measure_yield
+from tools import bench, core, measure_copy, measure_ports, measure_yield
 from tools.core import Fail
 from tools.guest import Result
 from tools.tables import console, table
@@ -252,11 +253,21 @@ def test_what_is_measured_is_a_whole_result_and_drawn(
         return {word: report["sides"][name][word]
                 for word in ("release", "commit", "config", "compiler")}
 
+    built: list[str] = []
+
+    def in_parallel(work: dict[str, Any], jobs: int) -> Any:
+        # All that the guests run is there before two of them begin.
+        assert built == ["ports", f"sched/{YIELD}"]
+        assert jobs == (1 if "kvm" in "".join(work) else os.cpu_count())
+        return core.in_parallel(work, jobs)
+
     replace(bench, RESULTS=tmp_path, build_sides=lambda: folders,
-            choose_kvm=lambda _: False, describe=describe, source=Path)
+            choose_kvm=lambda _: False, describe=describe, source=Path,
+            in_parallel=in_parallel)
     replace(measure_ports, measure_ports=taken(PORTS),
-            measure_memory=taken(MEMORY), build_programs=lambda: None,
-            selftest=lambda *_: None)
+            measure_memory=taken(MEMORY),
+            build_programs=lambda: built.append("ports"),
+            selftest=lambda name, *_: built.append(name))
     replace(measure_yield, measure_yield=taken(YIELD))
     replace(measure_copy, measure_copy=lambda trees: report["copycost"]
             | {"trees": [str(tree) for tree in trees.values()]})
@@ -268,6 +279,19 @@ def test_what_is_measured_is_a_whole_result_and_drawn(
     assert found | {word: report[word] for word in here} == report
     for name in bench.PLOTS:
         assert "<svg" in (tmp_path / name).read_text()
+    # Cycles are not taken beside another guest; a guest that fails is told.
+    built.clear()
+    replace(bench, choose_kvm=lambda _: True)
+    bench.main()
+    assert bench.load()["accel"] == "kvm"
+
+    def lost(*_: Any, **__: Any) -> Any:
+        raise Fail("lost")
+
+    built.clear()
+    replace(measure_yield, measure_yield=lost)
+    with pytest.raises(Fail, match="lost"):
+        bench.main()
 
 
 def test_what_is_published_is_what_publish_makes_of_the_figures(box: Box):
