@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Building kernels and programs, with a real make and a small fake kernel."""
 
+import shutil
 import subprocess
 from collections import Counter
 
@@ -124,6 +125,10 @@ def test_objects_are_in_the_tree_that_they_are_of(place):
         assert build.objects("series").resolve().parent == tree
         assert (build.objects("series") / ".config").exists()
     assert not (build.objects("series") / "old").exists()
+    # A tree that was removed is made anew.
+    shutil.rmtree(place / "src")
+    build.configure("series", build.source("applied"))
+    assert (build.objects("series") / ".config").exists()
 
 
 def test_settings_that_kconfig_drops_are_named(place, monkeypatch):

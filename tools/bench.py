@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measure base and series beside each other.
 
-Builds what is missing, boots both kernels one after the other with the same
-programs, times the copy of I/O bitmaps on this machine's own processor,
+Builds what is missing, boots both kernels with the same programs, times the copy of I/O bitmaps on this machine's own processor,
 prints the tables, and writes JSON and plots to build/results.  With --publish
 the last result goes to results/ and into README.md instead; with KERNEL= to
 results/KERNEL only.
@@ -80,9 +79,10 @@ def measure() -> dict[str, Any]:
               "sides": sides}
     if has_yield():
         report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {}}
+    # Before two guests want them at once.
     measure_ports.build_programs()
     if has_yield():
-        measure_ports.selftest(f"sched/{YIELD}", "-static")
+        measure_yield.build_program()
     # Instructions are the same beside another guest, cycles are not.
     found = in_parallel(
         {f"measuring the {side} kernel ({accel})": functools.partial(

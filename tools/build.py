@@ -211,13 +211,13 @@ def link_objects(folder: Path, tree: Path) -> None:
     clone of this repository, too.
     """
     place = tree / f".{folder.name}"
+    place.mkdir(exist_ok=True)
     if folder.is_symlink() and folder.readlink() == place:
         return
     if folder.is_symlink():
         folder.unlink()
     elif folder.exists():
         shutil.rmtree(folder)
-    place.mkdir(exist_ok=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.symlink_to(place)
 

@@ -128,7 +128,8 @@ def build(kind: str, given: str, lsmod: str) -> list[Path]:
                    timeout=SECONDS, progress=steps, what="make bindeb-pkg",
                    env=make_environment() | {
                        "KBUILD_BUILD_VERSION": "1", "DEBFULLNAME": "series",
-                       # Not with a commit's name, which sorts anyhow.
+                       # By default it has a commit's name, which does not
+                       # sort.
                        "KDEB_PKGVERSION": version_of(
                            (tree / "Makefile").read_text()) + release + "-1",
                        "DEBEMAIL": "series@localhost"})

@@ -54,7 +54,7 @@ def selftest(name: str, *flags: str) -> Path:
 
 
 def build_programs() -> None:
-    """Build what runs in the guests, before two of them want it at once."""
+    """Build what runs in the guests."""
     selftest(f"x86/{PORTS}_64")
     build_bench(MEMORY)
 

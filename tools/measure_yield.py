@@ -63,6 +63,11 @@ def run_isolated(image: Path, program: Path, words: Sequence[str], log: Path,
     return run, "".join(file.output for _, file in files)
 
 
+def build_program() -> Path:
+    """Build what runs in the guests."""
+    return selftest(f"sched/{YIELD}", "-static")
+
+
 def measure_yield(folder: Path, side: str, cases: tuple[str, ...] = (),
                   kvm: bool = False, name: str = "") -> dict[str, Any]:
     """Run the test on a kernel; returns what it wrote.
@@ -75,8 +80,7 @@ def measure_yield(folder: Path, side: str, cases: tuple[str, ...] = (),
              *(("--features", "both") if side == "series" else ()),
              *(word for case in cases for word in ("--case", case))]
     run, report = run_isolated(
-        folder / "arch/x86/boot/bzImage", selftest(f"sched/{YIELD}",
-                                                   "-static"), words, log,
+        folder / "arch/x86/boot/bzImage", build_program(), words, log,
         REPORT, kvm, timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS)
     return result_of(YIELD, run.status, log, report)
 
