@@ -255,15 +255,15 @@ def test_what_is_measured_is_a_whole_result_and_drawn(
 
     built: list[str] = []
 
-    def in_parallel(work: dict[str, Any], jobs: int) -> Any:
+    def at_once(work: dict[str, Any], jobs: int) -> Any:
         # All that the guests run is there before two of them begin.
         assert built == ["ports", "yield"]
-        assert jobs == (1 if "kvm" in "".join(work) else os.cpu_count())
-        return core.in_parallel(work, jobs)
+        assert jobs == ("kvm" in "".join(work))
+        return core.at_once(work, jobs)
 
     replace(bench, RESULTS=tmp_path, build_sides=lambda: folders,
             choose_kvm=lambda _: False, describe=describe, source=Path,
-            in_parallel=in_parallel)
+            at_once=at_once)
     replace(measure_ports, measure_ports=taken(PORTS),
             measure_memory=taken(MEMORY),
             build_programs=lambda: built.append("ports"))

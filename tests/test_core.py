@@ -99,6 +99,13 @@ def test_a_fail_becomes_the_value_of_its_piece(
     assert "s: FAILED: sh failed with status 2" in capsys.readouterr().out
 
 
+def test_work_done_at_once_has_no_fail(tmp_path: Path) -> None:
+    assert core.at_once({"a": lambda: 1, "b": lambda: 2}) == {"a": 1, "b": 2}
+    with pytest.raises(core.Fail, match="failed with status 2"):
+        core.at_once({"good": lambda: 1,
+                      "bad": lambda: shell(tmp_path, "exit 2")})
+
+
 def test_a_bug_in_one_piece_ends_what_the_others_run(tmp_path: Path) -> None:
     def bug() -> None:
         wait_for(tmp_path / "child")

@@ -19,8 +19,8 @@ from typing import Any
 
 from tools import measure_copy, measure_ports, measure_yield
 from tools.build import KERNELS, SIDES, build_sides, describe, source
-from tools.core import (KERNEL, PUBLISHED, RESULTS, ROOT, Fail, build_lock,
-                        git, in_parallel, read_json, run_main, say,
+from tools.core import (KERNEL, PUBLISHED, RESULTS, ROOT, Fail, at_once,
+                        build_lock, git, read_json, run_main, say,
                         shown_path, stage, write_atomically, write_json)
 from tools.figures import Samples, now
 from tools.guest import choose_kvm
@@ -84,14 +84,11 @@ def measure() -> dict[str, Any]:
     if has_yield():
         measure_yield.build_program()
     # Instructions are the same beside another guest, cycles are not.
-    found = in_parallel(
+    found = at_once(
         {f"measuring the {side} kernel ({accel})": functools.partial(
             measure_side, folder, side, kvm)
-         for side, folder in folders.items()},
-        1 if kvm else os.cpu_count() or 1)
+         for side, folder in folders.items()}, int(kvm))
     for side, result in zip(folders, found.values()):
-        if isinstance(result, Fail):
-            raise result
         if YIELD in result:
             report["yield"]["sides"][side] = result.pop(YIELD)
         sides[side] |= result

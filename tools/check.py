@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tools import ktap
+from tools import ktap, measure_ports, measure_yield
 from tools.build import (BENCH, SIDES, build_selftests, build_sides,
                          make_arguments, selftest_names, source)
-from tools.core import (KERNEL, LOGS, ROOT, Fail, build_lock, duration, git,
-                        in_parallel, need_tool, run_logged, run_main, say,
+from tools.core import (KERNEL, LOGS, ROOT, Fail, at_once, build_lock,
+                        duration, git, need_tool, run_logged, run_main, say,
                         scratch, shown_path, stage, tail)
 from tools.count import Count, recorded, run_groups
 from tools.gates import RECORDED
 from tools.guest import boot, check_splat, choose_kvm
-from tools.measure_ports import measure_ports
-from tools.measure_yield import measure_yield
 from tools.mutants import read_mutants
 from tools.selftests import (RACE, RACE_CASES, YIELD_TESTS, boot_yield,
                              install, race_command, race_result,
@@ -259,18 +257,18 @@ def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
                   f"the base; see {shown_path(LOGS)}/kselftest-series.ktap")
 
 
-def run_twice(measure: Callable[[], list[Any]], number: int) -> list[Any]:
-    """Return what a measurement gives: so many cases, and the same again."""
-    runs = []
-    for turn in (1, 2):
-        with stage(f"measuring, run {turn} of 2"):
-            runs.append(measure())
-    if len(runs[0]) != number:
-        raise Fail(f"{len(runs[0])} of {number} cases ran")
-    if runs[0] != runs[1]:
-        raise Fail("; ".join(f"{one} and {other}" for one, other
-                             in zip(*runs) if one != other))
-    return runs[0]
+def run_twice(measure: Callable[[str], list[Any]], number: int) -> list[Any]:
+    """Return what a measurement gives, so many cases, and gives again at the
+    same time; measure: takes the name of its guest."""
+    one, other = at_once({
+        f"measuring, run {turn} of 2": functools.partial(
+            measure, f"repeat-{turn}") for turn in (1, 2)}).values()
+    if len(one) != number:
+        raise Fail(f"{len(one)} of {number} cases ran")
+    if one != other:
+        raise Fail("; ".join(f"{first} and {second}" for first, second
+                             in zip(one, other) if first != second))
+    return one
 
 
 def check_ports(folder: Path) -> None:
@@ -280,9 +278,10 @@ def check_ports(folder: Path) -> None:
     the base does not measure it.
     """
     cases = ("none", "pair-0x80-0x81", "pair-0x80-65535")
-    none, low, high = (p50 for _, p50 in run_twice(lambda: [
-        (case["name"], case["p50"]) for case in measure_ports(
-            folder, "repeat", cases)["cases"] if case["status"] == "ok"], 3))
+    measure_ports.build_programs()
+    none, low, high = (p50 for _, p50 in run_twice(lambda name: [
+        (case["name"], case["p50"]) for case in measure_ports.measure_ports(
+            folder, name, cases)["cases"] if case["status"] == "ok"], 3))
     if low >= 1.15 * none or not 2.5 * none < high < 8 * none:
         raise Fail(f"a low and a high port cost {low / none:.2f} and "
                    f"{high / none:.2f} times as much as none")
@@ -292,8 +291,9 @@ def check_yields(folder: Path) -> None:
     """All figures of the series repeat, with the feature bits off and on."""
     cases = ("switch-proc-10", "switch-thread-2",
              "polite-100us-slice-2.8ms-hogs-3")
-    run_twice(lambda: [case for case in measure_yield(
-        folder, "series", cases, name="repeat")["cases"]
+    measure_yield.build_program()
+    run_twice(lambda name: [case for case in measure_yield.measure_yield(
+        folder, "series", cases, name=name)["cases"]
         if case["status"] == "ok"], 2 * len(cases))
 
 
@@ -310,13 +310,10 @@ def check_race(count: Count, folders: Folders) -> None:
                              RACE_WAKES // 4),
         "series": f"{program} --seed 1 --wakes {RACE_WAKES}"}
     # At once: each keeps one processor busy.
-    found = in_parallel({side: functools.partial(
+    found = at_once({side: functools.partial(
         boot, folders[side], commands[side], f"race-{side}", cpus=1,
-        icount="skip-idle", timeout=RACE_SECONDS) for side in SIDES},
-        os.cpu_count() or 1)
+        icount="skip-idle", timeout=RACE_SECONDS) for side in SIDES})
     for side, result in found.items():
-        if isinstance(result, Fail):
-            raise result
         for case in RACE_CASES:
             figures, fault = race_result(result.output, case, side, RACE_WAKES)
             count.test(f"drop window: {case} on {side}", fault and (
