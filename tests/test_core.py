@@ -2,6 +2,7 @@
 """Errors, the lock, commands with a time limit, work in parallel."""
 
 import signal
+import threading
 import time
 from pathlib import Path
 from unittest import mock
@@ -101,6 +102,8 @@ def test_a_fail_becomes_the_value_of_its_piece(
 
 def test_work_done_at_once_has_no_fail(tmp_path: Path) -> None:
     assert core.at_once({"a": lambda: 1, "b": lambda: 2}) == {"a": 1, "b": 2}
+    assert core.at_once({"alone": threading.current_thread}, 1) == {
+        "alone": threading.main_thread()}
     with pytest.raises(core.Fail, match="failed with status 2"):
         core.at_once({"good": lambda: 1,
                       "bad": lambda: shell(tmp_path, "exit 2")})
