@@ -255,3 +255,17 @@ def test_what_the_programs_of_the_runner_print_is_kept(tmp_path, replace):
     selftests.boot_runner(
         tmp_path, "echo 1; echo 2 >>/dev/stdout; echo 3", "name")
     assert (tmp_path / "output").read_text() == "1\n2\n3\n"
+
+
+def test_one_seed_after_the_other_until_one_hits(tmp_path):
+    # What the first seed says, and the seeds that are tried.
+    for said, tried in (("wakes 9 hits 0", "12"), ("Alarm clock", "12"),
+                        ("wakes 9 hits 10", "1")):
+        program = tmp_path / "race"
+        program.write_text(f"#!/bin/sh\necho $4\necho '{said}' >&2\nexit 1\n")
+        program.chmod(0o755)
+        done = subprocess.run(
+            ["sh", "-c", selftests.race_command(program, ["a"], (1, 2), 9)],
+            capture_output=True, text=True)
+        assert done.returncode == 0
+        assert done.stdout == "".join(f"{n}\n{said}\n" for n in tried)

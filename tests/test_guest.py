@@ -95,6 +95,7 @@ def test_a_guest_that_panics(place, monkeypatch):
 
 @pytest.mark.parametrize("said, options, times", [
     ("x\\nOops: int3: 0000 [#1] SMP", {}, guest.TRIES),
+    ("x\\nint3: 0000 [#1] PREEMPT SMP", {}, guest.TRIES),
     # The first oops counts, and no other end is tried again.
     ("BUG: unable to handle\\nOops: int3: 1", {}, 1),
     ("Kernel panic", {}, 1),

@@ -47,10 +47,10 @@ class Kernel:
     def wanted(self) -> str:
         """Return the text of the fragments, and what the older kernel that
         a job is about calls in another way."""
-        own = CONFIGS / f"{KERNEL}.config"
         paths = [CONFIGS / f"{name}.config" for name in self.fragments]
-        if KERNEL and own.exists():
-            paths.append(own)
+        paths += filter(Path.exists, [
+            CONFIGS / f"{name}.config"
+            for name in (KERNEL, f"{KERNEL}-{self.arch}") if KERNEL])
         # Whose it is makes no other kernel.
         return "".join(re.sub(r"^# SPDX-.*\n", "", path.read_text())
                        for path in paths)
