@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measure base and series beside each other.
 
-Builds what is missing, boots both kernels with the same programs, times the copy of I/O bitmaps on this machine's own processor,
-prints the tables, and writes JSON and plots to build/results.  With --publish
-the last result goes to results/ and into README.md instead; with KERNEL= to
-results/KERNEL only.
+Builds what is missing, boots both kernels with the same programs, times the
+copy of I/O bitmaps on this machine's own processor, prints the tables, and
+writes JSON and plots to build/results.  With --publish the last result goes to
+results/ and into README.md instead; with KERNEL= to results/KERNEL only.
 """
 
 import argparse
