@@ -28,8 +28,9 @@ def place(tmp_path: Path, replace: Callable,
           monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for all that is written, and a QEMU that boots nothing."""
     replace(core, BUILD=tmp_path)
-    replace(package, PLACE=tmp_path, LOGS=tmp_path)
-    (tmp_path / "bin").mkdir()
+    replace(package, PLACE=tmp_path / "package", LOGS=tmp_path)
+    for name in ("bin", "package"):
+        (tmp_path / name).mkdir()
     qemu = tmp_path / "bin/qemu-system-x86_64"
     qemu.write_text(QEMU)
     qemu.chmod(0o755)
@@ -64,6 +65,7 @@ def boots(**changes: Run) -> Callable[..., dict[str, Run]]:
              direct: tuple[str, ...] = ()) -> dict[str, Run]:
         (package.LOGS / f"package-{name}.console").write_text("")
         usual = {"release": Run(kernels.get(name, THEIRS) + "\n", 0, 1),
+                 "preemption": Run("#1 SMP PREEMPT_DYNAMIC\n", 0, 1),
                  "left": Run("", 2, 1)}
         return {word: changes.get(
             f"{name}_{word}".replace(" ", "_"),
@@ -78,6 +80,8 @@ def boots(**changes: Run) -> Callable[..., dict[str, Run]]:
     ({"install_install": Run("", 100, 1)}, "whole"),
     ({"install_release": Run(OURS, 0, 1)}, "the distribution's kernel boots"),
     ({"tests_release": Run(THEIRS, 0, 1)}, "its kernel boots first"),
+    ({"tests_preemption": Run("#1 SMP PREEMPT_RT", 0, 1)},
+     "PREEMPT_RT as configured"),
     ({"tests_x86/ioperm": Run(GOOD.replace("ok 1", "not ok 1"), 1, 1)}, "ioperm"),
     ({"tests_headers": Run("", 1, 1)}, "headers, removal"),
     ({"tests_remove": Run("", 1, 1)}, "headers, removal"),
@@ -85,6 +89,33 @@ def boots(**changes: Run) -> Callable[..., dict[str, Run]]:
     ({"removed_left": Run("/boot/x", 0, 1)}, "nothing is left")])
 def test_what_counts(place: Path, replace: Callable, changes: dict[str, Run],
                      failed: str | None) -> None:
+    pretend(place, replace, changes)
+    count = Count()
+    if failed == "whole":
+        with pytest.raises(Fail):
+            package.run(count, "package", "debian")
+        return
+    package.run(count, "package", "debian")
+    assert [name for word, name, _ in count.rows if word == "fail"] == (
+        [f"package: {failed}"] if failed else [])
+
+
+@pytest.mark.parametrize("kernel, failed", [
+    ("PREEMPT_RT", []),
+    ("PREEMPT_DYNAMIC", ["package-rt: PREEMPT_RT as configured"])])
+def test_a_real_time_kernel_has_to_run(place: Path, replace: Callable,
+                                       kernel: str, failed: list[str]) -> None:
+    pretend(place, replace, {
+        "tests_preemption": Run(f"#1 SMP {kernel} 2026\n", 0, 1)})
+    replace(package, why_not=lambda: "", need_tool=lambda *words: None,
+            begin=lambda: None)
+    count = Count()
+    package.group_rt(count)
+    assert [name for word, name, _ in count.rows if word == "fail"] == failed
+
+
+def pretend(place: Path, replace: Callable, changes: dict[str, Run]) -> None:
+    """Let nothing be built; guests show what is usual, but for changes."""
     def make_root(root: Path, packages: object, log: Path) -> None:
         for folder in ("srv", "boot"):
             (root / folder).mkdir(parents=True)
@@ -99,11 +130,3 @@ def test_what_counts(place: Path, replace: Callable, changes: dict[str, Run],
             port_tests=lambda tree: ["x86/ioperm"], source=lambda name: place,
             build_selftests=lambda *names, **flags: {
                 "x86/ioperm": place / "ioperm"})
-    count = Count()
-    if failed == "whole":
-        with pytest.raises(Fail):
-            package.run(count, "debian")
-        return
-    package.run(count, "debian")
-    assert [name for word, name, _ in count.rows if word == "fail"] == (
-        [f"package: {failed}"] if failed else [])

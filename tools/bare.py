@@ -15,7 +15,7 @@ from tools.core import (BUILD, LOGS, ROOT, Fail, build_lock, duration, git,
                         need_space, run_logged, run_main, say, shown_path,
                         stage, tail)
 from tools.count import Count
-from tools.debian import inside, last, make_root, why_not
+from tools.debian import SUITES, inside, last, make_root, why_not
 
 PLACE = BUILD / "bare/root"
 CLONE = "/root/series"
@@ -51,7 +51,7 @@ def run_command(command: str) -> None:
 
 
 def group(count: Count, commands: Sequence[str] = COMMANDS,
-          keep: bool = False) -> None:
+          keep: bool = False, suite: str = SUITES[0]) -> None:
     """README's commands work on a bare Debian with git and make."""
     count.run("bare: README names the commands", check_readme)
     reason = why_not()
@@ -61,7 +61,7 @@ def group(count: Count, commands: Sequence[str] = COMMANDS,
     need_space(BUILD, 9, "a clone and its kernels in build/bare")
     commit = git("rev-parse", "--short=12", "HEAD", cwd=ROOT).strip()
     try:
-        make_root(PLACE, ("git", "make"), LOGS / "bare-root.log")
+        make_root(PLACE, ("git", "make"), LOGS / "bare-root.log", suite)
         git("clone", "-q", "--no-hardlinks", ROOT, f"{PLACE}{CLONE}")
         for command in commands:
             count.run(f"bare: {command} of {commit}", run_command, command)
@@ -78,12 +78,15 @@ def main() -> int:
     parser.add_argument("--command", action="append", metavar="COMMAND",
                         help="run this instead of 'make bench' and 'make "
                              "check'; may be given again")
+    parser.add_argument("--suite", choices=SUITES, default=SUITES[0],
+                        help="which Debian (default: %(default)s)")
     parser.add_argument("--keep", action="store_true",
                         help="leave the root in build/bare")
     options = parser.parse_args()
     count = Count()
     with build_lock():
-        group(count, options.command or COMMANDS, options.keep)
+        group(count, options.command or COMMANDS, options.keep,
+              options.suite)
     say(count.last_line())
     return count.status()
 

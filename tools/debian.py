@@ -17,7 +17,7 @@ from pathlib import Path
 from tools.core import Fail, need_space, run_logged, shown_path, stage
 from tools.series.base import mirror
 
-SUITE = "bookworm"
+SUITES = ("bookworm", "trixie")
 # What is in 'dev' and 'sys' stays this machine's; the rest is the root's.
 # A root that is a mount can be entered by jobs that make roots of their own.
 ENTER = """set -e
@@ -51,11 +51,11 @@ def why_not() -> str:
     return ""
 
 
-def sources() -> list[str]:
-    """Return the rows of a sources.list for SUITE, the main archive first."""
-    rows = [f"deb {mirror('Debian')} {SUITE} main\n"]
+def sources(suite: str = SUITES[0]) -> list[str]:
+    """Return the rows of a sources.list, the main archive first."""
+    rows = [f"deb {mirror('Debian')} {suite} main\n"]
     with contextlib.suppress(Fail):
-        rows.append(f"deb {mirror('Debian-Security')} {SUITE}-security main\n")
+        rows.append(f"deb {mirror('Debian-Security')} {suite}-security main\n")
     return rows
 
 
@@ -78,7 +78,8 @@ def last(pattern: str) -> Callable[[Path], str]:
         pattern, log.read_text(errors="replace"), re.M)[-1:])
 
 
-def make_root(root: Path, packages: Sequence[str], log: Path) -> None:
+def make_root(root: Path, packages: Sequence[str], log: Path,
+              suite: str = SUITES[0]) -> None:
     """Make a minimal root with these packages, in place of an old one."""
     reason = why_not()
     if reason:
@@ -87,13 +88,13 @@ def make_root(root: Path, packages: Sequence[str], log: Path) -> None:
     partial = root.with_name(f"{root.name}.partial")
     for path in (root, partial):
         shutil.rmtree(path, ignore_errors=True)
-    archives = sources()
-    with stage(f"making Debian in {shown_path(root)}"):
+    archives = sources(suite)
+    with stage(f"making Debian {suite} in {shown_path(root)}"):
         # It mounts things, which must not outlive it.
         run_logged(["unshare", "--mount", "--pid", "--fork", "--kill-child",
                     "debootstrap", "--variant=minbase",
                     *([f"--include={','.join(packages)}"] if packages
-                      else []), SUITE, str(partial), archives[0].split()[1]],
+                      else []), suite, str(partial), archives[0].split()[1]],
                    log, what="debootstrap", progress=last(r"^I: (.*)$"))
         (partial / "etc/apt/sources.list").write_text("".join(archives))
         settings = subprocess.run(["apt-config", "dump"], text=True,

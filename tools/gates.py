@@ -733,8 +733,8 @@ GROUPS: dict[str, Callable[[Count], None]] = {
     "prefixes": group_prefixes, "i386": group_i386, "xen": group_xen,
     "preempt": group_preempt, "installs": group_installs,
     "debug": group_debug, "planted": group_planted,
-    "package": package.group, "bare": bare.group, "lab": lab.group,
-    "bisect": group_bisect}
+    "package": package.group, "package-rt": package.group_rt,
+    "bare": bare.group, "lab": lab.group, "bisect": group_bisect}
 USUAL = tuple(name for name in GROUPS if name != "bisect")
 # What these patches must have passed. The other two are about this
 # repository.

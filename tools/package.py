@@ -6,17 +6,16 @@ initramfs and boot loader are Debian's.  It boots four times, runs a script on
 its second disk each time, and ends.
 """
 
-import argparse
 import re
 import shutil
 from pathlib import Path
 
 from tools import ktap
 from tools.build import build_selftests, source
-from tools.core import (BUILD, LOGS, Fail, build_lock, need_space, need_tool,
-                        run_logged, run_main, say, stage)
+from tools.core import (BUILD, LOGS, Fail, need_space, need_tool, run_logged,
+                        stage)
 from tools.count import Count
-from tools.deb import DEBIAN, build
+from tools.deb import build
 from tools.debian import make_root, why_not
 from tools.guest import check_splat
 from tools.selftests import arguments_of, count_run, port_tests
@@ -101,8 +100,18 @@ def release(runs: dict[str, ktap.Run]) -> str:
     return runs["release"].output.strip()
 
 
-def group(count: Count, config: str = "debian") -> None:
+def group(count: Count) -> None:
     """The packages install, boot, pass the tests and go away again."""
+    prove(count, "package", "debian")
+
+
+def group_rt(count: Count) -> None:
+    """So do those with the distribution's configuration of PREEMPT_RT."""
+    prove(count, "package-rt", "debian-rt")
+
+
+def prove(count: Count, title: str, config: str) -> None:
+    """Make what run() needs, run it, remove all of it."""
     if why_not():
         raise Fail(f"no Debian to install them on: {why_not()}")
     for tool, package in (("sfdisk", "fdisk"), ("mke2fs", "e2fsprogs")):
@@ -111,19 +120,19 @@ def group(count: Count, config: str = "debian") -> None:
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(parents=True)
     try:
-        run(count, config)
+        run(count, title, config)
     finally:
         shutil.rmtree(PLACE, ignore_errors=True)
 
 
-def run(count: Count, config: str) -> None:
+def run(count: Count, title: str, config: str) -> None:
     """Build, install, boot, test, remove, boot the old one.
 
-    config: the KCONFIG of 'make deb'.
+    title: what the tests are counted as; config: the KCONFIG of 'make deb'.
     """
     (PLACE / "modules").write_text(MODULES)
     debs = build("all", config, str(PLACE / "modules"))
-    count.ok("package: builds", ", ".join(path.name for path in debs))
+    count.ok(f"{title}: builds", ", ".join(path.name for path in debs))
     ours = next(re.findall(r"linux-image-(.*?)_", path.name)[0]
                 for path in debs if path.name.startswith("linux-image-"))
     programs = build_selftests(port_tests(source("applied")),
@@ -143,51 +152,37 @@ def run(count: Count, config: str) -> None:
     runs = boot(disk, "install", uname | {
         "install": "apt-get install -y /srv/*.deb"})
     succeed(runs, "install")
-    count.run("package: the distribution's kernel boots", expect,
+    count.run(f"{title}: the distribution's kernel boots", expect,
               release(runs), theirs)
     packages = " ".join(f"linux-{part}-{ours}" for part in ("image", "headers"))
     runs = boot(disk, "tests", uname | {
         name: " ".join([f"/srv/{Path(name).name}", *arguments_of(path)])
         for name, path in programs.items()} | {
+        "preemption": "uname -v",
         "headers": f"test -f /lib/modules/{ours}/build/Makefile",
         "remove": f"apt-get remove -y {packages}"})
-    count.run("package: its kernel boots first", expect, release(runs), ours)
+    count.run(f"{title}: its kernel boots first", expect, release(runs), ours)
+    version = runs["preemption"].output
+    real_time = "PREEMPT_RT" in version
+    count.test(f"{title}: PREEMPT_RT as configured",
+               "" if real_time == config.endswith("-rt") else version)
     for name in programs:
-        count_run(count, f"package: {Path(name).name}", runs[name],
+        count_run(count, f"{title}: {Path(name).name}", runs[name],
                   LOGS / "package-tests.console")
-    count.run("package: no splat", check_splat,
+    count.run(f"{title}: no splat", check_splat,
               LOGS / "package-tests.console")
-    count.run("package: headers, removal", succeed, runs, "headers", "remove")
+    count.run(f"{title}: headers, removal", succeed, runs, "headers", "remove")
     runs = boot(disk, "removed", uname | {
         "left": f"ls -d /boot/*{ours}* /lib/modules/{ours}"})
-    count.run("package: the old kernel boots again", expect, release(runs),
+    count.run(f"{title}: the old kernel boots again", expect, release(runs),
               theirs)
     if runs["left"].status == 0:
-        count.fail("package: nothing is left", runs["left"].output)
+        count.fail(f"{title}: nothing is left", runs["left"].output)
     else:
-        count.ok("package: nothing is left")
+        count.ok(f"{title}: nothing is left")
 
 
 def expect(found: str, wanted: str) -> None:
     """Raise Fail unless the two are the same."""
     if found != wanted:
         raise Fail(f"{found} runs, and not {wanted}")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n\n")[0],
-        epilog="Needs root, debootstrap and about an hour.")
-    parser.add_argument("--config", choices=list(DEBIAN), default="debian",
-                        help="the distribution's configuration (default: "
-                        "%(default)s)")
-    options = parser.parse_args()
-    count = Count()
-    with build_lock():
-        group(count, options.config)
-    say(count.last_line())
-    return count.status()
-
-
-if __name__ == "__main__":
-    run_main(main)
