@@ -13,7 +13,9 @@ from conftest import (BASE, CLOSED, COMMITS, FILES, IOPORT, MMAP, YIELD,
                       Box, commit, git, make_clone, make_kernel, snapshot,
                       write)
 
+from tools.core import Fail
 from tools.series.checkpatch import excused
+from tools.series.export import heading
 
 BEGIN = ("from tools.core import *\nfrom tools.series.apply import begin\n"
          "def main():\n    with build_lock():\n        say(begin())\n"
@@ -519,6 +521,14 @@ def test_work_is_exported_or_kept_without_force(
     repository.export(say="exported 6 patches")
     (repository.work / ".git").unlink()
     box.refused(EXPORT, say="run 'make tree'")
+
+
+@pytest.mark.parametrize("mail", (
+    "", "Subject: [PATCH] x86/ioperm: Nothing\n\n---\n\n"))
+def test_an_empty_commit_is_refused(tmp_path: Path, mail: str) -> None:
+    write(tmp_path, {"0001-nothing.patch": mail})
+    with pytest.raises(Fail, match="0001-nothing.patch changes nothing"):
+        heading(tmp_path / "0001-nothing.patch")
 
 
 @pytest.mark.parametrize("sig", (signal.SIGINT, signal.SIGKILL))

@@ -47,11 +47,14 @@ def rebasing() -> list[Path]:
 def heading(patch: Path) -> str:
     """Return the heading under which a patch belongs."""
     text = patch.read_text(errors="surrogateescape")
+    # Of an empty commit git 2.39 writes an empty file, 2.47 a mail without a
+    # diff.
+    changes = "\ndiff --git " in text
     for pattern, title in HEADINGS:
-        if re.search(pattern, text, re.M):
+        if changes and re.search(pattern, text, re.M):
             return title
-    raise Fail(f"the commit of {patch.name} " + ("has no subject" if text else
-               "changes nothing") + ": mend it with 'git rebase -i base'")
+    raise Fail(f"the commit of {patch.name} " + ("has no subject" if changes
+               else "changes nothing") + ": mend it with 'git rebase -i base'")
 
 
 def words(patch: Path) -> str:
