@@ -178,7 +178,7 @@ static void before_drop(void)
 	uint64_t now = ioport_now_ns();
 	uint64_t begin = now + shm->settle_ns;
 	int cpu = sched_getcpu();
-	int i;
+	uint32_t turns;
 
 	if (cpu != shm->cpu)
 		store(shm->moves, shm->moves + 1);
@@ -198,11 +198,16 @@ static void before_drop(void)
 	drop_begin = ioport_now_ns();
 
 	/*
-	 * Clocks and timers go in steps of several instructions. Vary what
-	 * comes before the drop in units of one.
+	 * A timer may go in steps of 16 ns, and an instruction take one. Then a
+	 * window of one instruction is hit only if the time from here to it
+	 * varies by any number, modulo 16. So a turn has an odd number of
+	 * instructions. A compiler might unroll a loop in C.
 	 */
-	for (i = rnd(32); i; i--)
-		asm volatile ("nop");
+	turns = rnd(32) + 1;
+	asm volatile("1:\tnop\n\t"
+		     "dec\t%0\n\t"
+		     "jnz\t1b"
+		     : "+r" (turns) : : "cc");
 }
 
 static int compare(const void *a, const void *b)
