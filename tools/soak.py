@@ -242,7 +242,17 @@ SEEDS = 12
 RATE = 25
 # A byte of "rep movsb" is an instruction then, and copying 8 KB most of a
 # drop on the base: an observer would seldom come at the window.
-SINGLE_STEP = "-cpu max,-erms,-fsrm -singlestep"
+NO_REP = "-cpu max,-erms,-fsrm"
+
+
+@functools.cache
+def single_step() -> str:
+    """Return QEMU's options for one instruction at a time."""
+    words = subprocess.run(["qemu-system-x86_64", "-help"], check=True,
+                           capture_output=True, text=True).stdout
+    # QEMU 8.1 has the first, 10 no longer the second.
+    return f"{NO_REP} -accel tcg,one-insn-per-tb=on" \
+        if "one-insn-per-tb" in words else f"{NO_REP} -singlestep"
 
 
 @dataclass(frozen=True)
@@ -259,17 +269,11 @@ class Race(Row):
     wakes: int = WAKES
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        step = self.wakes == STEPPED
-        if step and "-singlestep" not in subprocess.run(
-                ["qemu-system-x86_64", "-help"], capture_output=True,
-                text=True).stdout:
-            raise Fail("this QEMU has no -singlestep (it went with QEMU 10): "
-                       "use an older one, or --only '1-cpu*'")
         program, = programs(RACE)
         self.judge(found, self.boot(
             found, self.command(program, number), guest, kvm=False,
             icount="skip-idle" if self.cpus == 1 else "",
-            qemu=SINGLE_STEP if step else "",
+            qemu=single_step() if self.wakes == STEPPED else "",
             timeout=300 + self.wakes // RATE))
 
     def command(self, program: Path | str, number: int) -> str:

@@ -9,8 +9,8 @@ import argparse
 import os
 import shutil
 
-from tools.core import (BUILD, Fail, build_lock, git, need_space, run_main,
-                        say, scratch, stage)
+from tools.core import (BUILD, KERNEL, Fail, build_lock, git, need_space,
+                        run_main, say, scratch, shown_path, stage)
 from tools.series.apply import begin
 from tools.series.base import REPO, commit_of
 from tools.series.export import TREE, differences, rebasing, write_export
@@ -87,8 +87,9 @@ def main() -> None:
             check_exported()
             move(tip)
         git("update-ref", "refs/made", tip, cwd=REPO)
-    say("build/tree: branch work, one commit per patch above base; change "
-        "it, then 'make export'")
+    say(f"{shown_path(TREE)}: branch work, one commit per patch above base; "
+        "change it, then 'make export" + f" KERNEL={KERNEL}" * bool(KERNEL)
+        + "'")
 
 
 if __name__ == "__main__":
