@@ -153,11 +153,16 @@ def test_what_the_race_showed() -> None:
         assert counts(found) == (1 - failed, failed, 0)
 
 
-def test_single_steps_take_an_old_qemu(monkeypatch) -> None:
+@pytest.mark.parametrize("said, wanted", [
+    ("-singlestep     one at a time\n", "-singlestep"),
+    ("-singlestep     deprecated\n  one-insn-per-tb=on|off\n",
+     "-accel tcg,one-insn-per-tb=on"),
+    ("  one-insn-per-tb=on|off\n", "-accel tcg,one-insn-per-tb=on")])
+def test_single_steps_with_old_and_new_qemu(monkeypatch, said: str,
+                                            wanted: str) -> None:
     monkeypatch.setattr(soak.subprocess, "run", lambda *_, **__:
-                        subprocess.CompletedProcess([], 0, "-S freeze\n"))
-    with pytest.raises(Fail, match="--only '1-cpu"):
-        rows("race")["2-cpus-single-steps-base-exit"].run(soak.Found(), "x", 1)
+                        subprocess.CompletedProcess([], 0, said))
+    assert soak.single_step.__wrapped__().endswith(f"-fsrm {wanted}")
 
 
 STRESS = """@@ begin ioperm_random
