@@ -181,13 +181,16 @@ def boot_yield(folder: Path, programs: Sequence[Path], name: str,
     takes the CPU away in mid-call would otherwise make them skip what it
     spoilt.  Without another clock to check it by, the kernel has to be told
     that it is good enough for timers that are finer than the tick.
+
+    With more, on a loaded host, the kernel checks it and finds it bad.  The
+    worker that then changes the scheduler's clock may be preempted half way,
+    and the clock stands still: hogs run on for minutes, on any kernel.
     """
     commands = {path.name: f"{path} {arguments}" for path in programs}
-    options = {"icount": "wait-idle", "append": ("tsc=reliable",)} \
-        if cpus == 1 else {}
+    icount = "wait-idle" if cpus == 1 else ""
     return ktap.split(boot(
         folder, ktap.script(commands), name, cpus=cpus, timeout=900,
-        **options).output, commands)
+        icount=icount, append=("tsc=reliable",)).output, commands)
 
 
 def run_yield(count: Count, title: str, folder: Path,

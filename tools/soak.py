@@ -228,8 +228,8 @@ def load_rows(options: argparse.Namespace) -> list[Row]:
         # As make check runs it, with one CPU and with two.
         Selftests("yield", cpus=1, append=("tsc=reliable",), load=8,
                   tests="sched/yield_test", icount="wait-idle"),
-        Selftests("yield-2cpus", tests="sched/yield_test", load=8,
-                  arguments="-v many_cpus")]
+        Selftests("yield-2cpus", append=("tsc=reliable",), load=8,
+                  tests="sched/yield_test", arguments="-v many_cpus")]
 
 
 # --- race: the window in which another task gets dropped ports -------------
