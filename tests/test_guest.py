@@ -71,6 +71,18 @@ def test_what_vng_is_asked_for(place):
     assert "--disable-kvm" not in second and "icount" not in second
 
 
+def test_a_crash_of_qemu_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for end, status, said in (("kill -SEGV $$", 139, "signal 11"),
+                              ("exit 1", 1, ""), ("exit 128", 128, "")):
+        stub(tmp_path / "qemu-system-x86_64", f'echo "$*"; {end}')
+        done = subprocess.run([guest.QEMU, "-m", "1 G"], text=True,
+                              stdout=subprocess.PIPE)
+        assert done.returncode == status
+        assert done.stdout == "-m 1 G\n" + (
+            f"{guest.CRASH}: {said}\n" if said else "")
+
+
 def test_a_guest_that_hangs_is_ended(place, monkeypatch):
     with pytest.raises(Lost, match="    | so far") as caught:
         boot(place, "echo so far; sleep 60", timeout=0.5)
@@ -96,13 +108,15 @@ def test_a_guest_that_panics(place, monkeypatch):
 @pytest.mark.parametrize("said, options, times", [
     ("x\\nOops: int3: 0000 [#1] SMP", {}, guest.TRIES),
     ("x\\nint3: 0000 [#1] PREEMPT SMP", {}, guest.TRIES),
+    ("x\\nQEMU crashed: signal 11", {}, guest.TRIES),
     # The first oops counts, and no other end is tried again.
     ("BUG: unable to handle\\nOops: int3: 1", {}, 1),
     ("Kernel panic", {}, 1),
+    ("BUG: unable to handle\\nQEMU crashed: signal 11", {}, 1),
     ("Oops: int3: 0000", {"timeout": 0.5}, 1),
     ("Oops: int3: 0000", {"cpus": 1}, 1),
     ("Oops: int3: 0000", {"kvm": True}, 1)])
-def test_a_stray_breakpoint_of_the_emulation(place, said, options, times):
+def test_the_emulation_ends_a_guest(place, said, options, times):
     stub(place / "venv/bin/vng",
          f"echo >>{place}/guests; printf '{said}\\n'\n"
          + ("sleep 60" if "timeout" in options else ""))

@@ -17,6 +17,7 @@ from tools.core import (BUILD, LOGS, TOP_BUILD, Fail, need_tool, read_json,
                         write_atomically, write_json)
 
 VENV = TOP_BUILD / "venv"
+QEMU = Path(__file__).with_name("qemu")
 PROBE_SECONDS = 25
 # virtme-ng gives the guest several serial devices of 31 ports each, of which
 # one is used.  QEMU polls two event file descriptors for each port, hundreds
@@ -33,6 +34,8 @@ ICOUNT = {"wait-idle": "-icount shift=0,sleep=on",
 # with that, so such a guest starts again.  One in five did on an AMD EPYC.
 # 6.1 does not say "Oops" there.
 STRAY_BREAKPOINT = r"(?:Oops: )?int3:"
+# QEMU 7.2 was seen to crash while a guest with two CPUs booted.
+CRASH = r"QEMU crashed"
 OOPS = (r"\b(?:(?:Oops|BUG|kernel BUG at|general protection fault)\b|int3:)"
         r"[^\n]*")
 TRIES = 6
@@ -77,6 +80,7 @@ def boot(folder: Path, command: str, name: str = "guest", *, cpus: int = 1,
         raise Fail("-icount counts the instructions of one CPU: use one")
     arguments = [
         str(VENV / "bin/vng"), "--run", str(folder), "--verbose",
+        "--qemu", str(QEMU),
         "--force-9p", "--user", "root", "--cpus", str(cpus),
         "--memory", memory, "--qemu-opts="
         + f"{FEW_PORTS} {ICOUNT.get(icount, '')} {qemu}".strip()]
@@ -93,12 +97,14 @@ def boot(folder: Path, command: str, name: str = "guest", *, cpus: int = 1,
         try:
             return _boot_once(arguments, command, timeout, name)
         except Lost as lost:
-            oops = re.search(OOPS, lost.console.read_text(errors="replace"))
+            first = re.search(f"^{CRASH}|{OOPS}", lost.console.read_text(
+                errors="replace"), re.M)
             if kvm or cpus == 1 or lost.hung or number == TRIES or \
-                    not oops or not re.match(STRAY_BREAKPOINT, oops.group()):
+                    not first or not re.match(f"{CRASH}|{STRAY_BREAKPOINT}",
+                                              first.group()):
                 raise
-            say("    a stray breakpoint of the emulation ended the guest: "
-                "starting it again")
+            say("    the emulation ended the guest, with "
+                f"'{first.group()}': starting it again")
     raise AssertionError
 
 
