@@ -63,7 +63,7 @@ def test_what_vng_is_asked_for(place):
          append=("x=1", "y"), qemu="-cpu max")
     boot(place, "true", cpus=2, kvm=True)
     first, second = (place / "guests").read_text().splitlines()
-    for words in (f"--run {place} ", "--cpus 1 --memory 2G", "--disable-kvm",
+    for words in (f"--run {place} ", f"--qemu {guest.QEMU} ", "--cpus 1 --memory 2G", "--disable-kvm",
                   f"--rwdir {place}/a ", "--append no_timer_check --append x=1 "
                   "--append y", "-icount shift=0,sleep=off -cpu max"):
         assert words in first
@@ -75,12 +75,12 @@ def test_a_crash_of_qemu_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for end, status, said in (("kill -SEGV $$", 139, "signal 11"),
                               ("exit 1", 1, ""), ("exit 128", 128, "")):
-        stub(tmp_path / "qemu-system-x86_64", f'echo "$*"; {end}')
+        stub(tmp_path / "qemu-system-x86_64", f'printf "%s|" "$@"; echo; {end}')
         done = subprocess.run([guest.QEMU, "-m", "1 G"], text=True,
                               stdout=subprocess.PIPE)
         assert done.returncode == status
-        assert done.stdout == "-m 1 G\n" + (
-            f"{guest.CRASH}: {said}\n" if said else "")
+        assert done.stdout == "-m|1 G|\n" + (
+            f"QEMU crashed: {said}\n" if said else "")
 
 
 def test_a_guest_that_hangs_is_ended(place, monkeypatch):

@@ -48,7 +48,8 @@ from tools.core import (BUILD, KERNEL, LOGS, PUBLISHED, ROOT, Fail,
                         need_space, read_json, run_git, run_main, say,
                         shown_path, write_atomically, write_json)
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
-from tools.selftests import KUNIT_SUITE, RACE, RACE_CASES, race_command
+from tools.selftests import (KUNIT_SUITE, RACE, RACE_CASES, STEADY,
+                             race_command)
 from tools.series.apply import begin, is_kernel
 from tools.tables import table
 
@@ -102,7 +103,7 @@ class Setup:
         elif sched and not self.cpus:
             # As make check runs it.
             icount = "wait-idle"
-            append.append("tsc=reliable")
+            append += STEADY
         if self.program == KUNIT_SUITE:
             # The suite is built into a kernel that runs none by itself.
             append += ["kunit.enable=1", "kunit.autorun=1"]

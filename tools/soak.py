@@ -32,8 +32,8 @@ from tools.core import (CONFIGS, LOGS, PUBLISHED, RESULTS, Fail, build_lock,
 from tools.count import Count, listed
 from tools.guest import boot, check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
-from tools.selftests import (RACE, RACE_CASES, arguments_of, count_run,
-                             race_command, race_result)
+from tools.selftests import (RACE, RACE_CASES, STEADY, arguments_of,
+                             count_run, race_command, race_result)
 from tools.series.apply import begin
 from tools.tables import console, table
 
@@ -226,9 +226,9 @@ def load_rows(options: argparse.Namespace) -> list[Row]:
     return [
         Selftests("ports", load=8),
         # As make check runs it, with one CPU and with two.
-        Selftests("yield", cpus=1, append=("tsc=reliable",), load=8,
+        Selftests("yield", cpus=1, append=STEADY, load=8,
                   tests="sched/yield_test", icount="wait-idle"),
-        Selftests("yield-2cpus", append=("tsc=reliable",), load=8,
+        Selftests("yield-2cpus", append=STEADY, load=8,
                   tests="sched/yield_test", arguments="-v many_cpus")]
 
 
