@@ -127,24 +127,31 @@ HEADER = """\
 #define IO_BITMAP_BITS 65536
 #define IO_BITMAP_BYTES (IO_BITMAP_BITS / BITS_PER_BYTE)
 #define IO_BITMAP_LONGS (IO_BITMAP_BYTES / sizeof(long))
-#define IO_BITMAP_LINE_BYTES 64
-#define IO_BITMAP_LINE_BITS (IO_BITMAP_LINE_BYTES * BITS_PER_BYTE)
-#define IO_BITMAP_LINE_LONGS 8
-struct x86_io_bitmap {
-    u64 prev_sequence;
-    unsigned int prev_max;
-    unsigned long bitmap[IO_BITMAP_LONGS + 1];
-};
+%s
 struct tss_struct {
     struct x86_hw_tss x86_tss;
     struct x86_io_bitmap io_bitmap;
 } __aligned(PAGE_SIZE);
 struct io_bitmap {
-    unsigned int max, first_line, nr_lines;
-    DECLARE_BITMAP(lines, 128);
-    unsigned long bitmap[] __aligned(64);
+    u64 sequence;
+    unsigned int max, first, end;
+    unsigned long bitmap[IO_BITMAP_LONGS];
 };
 """
+BASE_TSS = """\
+struct x86_io_bitmap {
+    u64 prev_sequence;
+    unsigned int prev_max;
+    unsigned long bitmap[IO_BITMAP_LONGS + 1];
+};"""
+SERIES_TSS = """\
+struct x86_io_bitmap {
+    unsigned int last;
+    struct {
+        u64 sequence;
+    } slot[2];
+    unsigned long bitmap[2][IO_BITMAP_LONGS + 1];
+};"""
 BASE = """\
 static void tss_copy_io_bitmap(struct tss_struct *tss, struct io_bitmap *iobm)
 {
@@ -158,18 +165,16 @@ int other(void)
 {
     return gone;
 }
-static const unsigned long io_bitmap_ones[] = { [0 ... 7] = ~0UL };
-static const unsigned long *io_bitmap_line(const struct io_bitmap *iobm,
-                                           unsigned int line)
+static int io_bitmap_is_in(const struct io_bitmap *iobm, unsigned int i)
 {
-    line -= iobm->first_line;
-    return line < iobm->nr_lines ? iobm->bitmap + line * 8 : io_bitmap_ones;
+    return i >= iobm->first && i < iobm->end;
 }
 
 void io_bitmap_load(struct x86_io_bitmap *to, const struct io_bitmap *iobm)
 {
-    for (unsigned int line = 0; line < 128; line++)
-        memcpy(to->bitmap + line * 8, io_bitmap_line(iobm, line), 64);
+    for (unsigned int i = 0; i < IO_BITMAP_LONGS; i++)
+        to->bitmap[0][i] = io_bitmap_is_in(iobm, i) ?
+                           iobm->bitmap[i - iobm->first] : ~0UL;
 }
 """
 
@@ -178,8 +183,9 @@ void io_bitmap_load(struct x86_io_bitmap *to, const struct io_bitmap *iobm)
 def trees(tmp_path):
     """What copycost takes of the two kernel trees."""
     found = {side: tmp_path / side for side in SIDES}
-    for (side, tree), text in zip(found.items(), (BASE, SERIES)):
-        write(tree, dict(zip(measure_copy.HEADERS, (HEADER, "")))
+    for (side, tree), text, tss in zip(found.items(), (BASE, SERIES),
+                                       (BASE_TSS, SERIES_TSS)):
+        write(tree, dict(zip(measure_copy.HEADERS, (HEADER % tss, "")))
               | {measure_copy.FUNCTIONS[side][0]: text})
     return found
 
@@ -216,10 +222,10 @@ def test_cycles_are_per_copy_without_the_empty_call():
 
 
 @pytest.mark.parametrize("side, old, new, words", [
-    ("series", "line < iobm->nr", "line + 1 < iobm->nr",
+    ("series", "i < iobm->end", "i + 1 < iobm->end",
      "wrong copy: series, pair-0x80-0x81"),
     ("base", "= iobm->max;", "= 0;", "wrong copy: base, pair-0x80-65535"),
-    ("series", "*io_bitmap_line(", "*gone(", "failed with status"),
+    ("series", "int io_bitmap_is_in(", "int gone(", "failed with status"),
     ("series", "io_bitmap_load", "gone", r"no function io_bitmap_load\(\)")])
 def test_a_copy_that_is_wrong_or_not_there(trees, side, old, new, words):
     path = trees[side] / measure_copy.FUNCTIONS[side][0]

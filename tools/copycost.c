@@ -30,8 +30,6 @@ typedef struct { int counter; } refcount_t;
 #define PAGE_SIZE		4096
 #define BITS_PER_BYTE		8
 #define BITS_PER_LONG		64
-#define BITS_TO_LONGS(n)	(((n) + BITS_PER_LONG - 1) / BITS_PER_LONG)
-#define DECLARE_BITMAP(name, n)	unsigned long name[BITS_TO_LONGS(n)]
 #define ARRAY_SIZE(a)		(sizeof(a) / sizeof((a)[0]))
 
 #define __aligned(n)		__attribute__((__aligned__(n)))
@@ -39,34 +37,7 @@ typedef struct { int counter; } refcount_t;
 #define __call			__attribute__((__noipa__))
 
 #define max(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a > _b ? _a : _b; })
-#define clamp(value, low, high) ({						\
-	typeof(value) _v = (value), _low = (low), _high = (high);		\
-	_v >= _high ? _high : _v <= _low ? _low : _v; })
-#define __ffs(word)		((unsigned int)__builtin_ctzl(word))
-#define __fls(word)		(BITS_PER_LONG - 1 - (unsigned int)__builtin_clzl(word))
-/* As in the kernel on a CPU with POPCNT */
-#define hweight_long(word)	((unsigned int)__builtin_popcountl(word))
-/* As in the kernel, when the size is constant and a multiple of a long */
-#define bitmap_equal(a, b, n)	(!__builtin_memcmp(a, b, (n) / BITS_PER_BYTE))
-
-/* At least one bit is set wherever these two are used */
-static __call unsigned int find_first_bit(const unsigned long *mask, unsigned int bits)
-{
-	unsigned int i = 0;
-
-	while (!mask[i])
-		i++;
-	return i * BITS_PER_LONG + __ffs(mask[i]);
-}
-
-static __call unsigned int find_last_bit(const unsigned long *mask, unsigned int bits)
-{
-	unsigned int i = bits / BITS_PER_LONG - 1;
-
-	while (!mask[i])
-		i--;
-	return i * BITS_PER_LONG + __fls(mask[i]);
-}
+#define min(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a < _b ? _a : _b; })
 
 /*
  * The kernel's memcpy() and memset() as they are on CPUs with FSRM and FSRS.
@@ -93,6 +64,10 @@ struct x86_hw_tss { u8 bytes[104]; };
 
 #include "copycost.h"
 
+/* What fills a cache line, and the ports which it stands for */
+#define LINE_BYTES	64
+#define LINE_BITS	(LINE_BYTES * BITS_PER_BYTE)
+
 #define HUGE_BYTES	(2UL << 20)
 #define WARM_CALLS	64
 /* A displacement walks this many times the size of the cache */
@@ -104,6 +79,16 @@ static const char * const state_names[] = { "warm", "l1", "l2" };
 /* The empty call, which is subtracted */
 static __call void nothing(void *to, const void *task) { }
 
+/*
+ * Two tasks in turn find their bitmaps in the TSS, and nothing is copied. What
+ * is timed is the copy when three or more do: into a slot that has another one.
+ */
+static __call void load_slot(void *to, const void *task)
+{
+	((struct x86_io_bitmap_series *)to)->last = 1;
+	io_bitmap_load(to, task);
+}
+
 /* A copy, and where in the TSS are what it is called with and the bitmap */
 typedef void (*copy_t)(void *to, const void *task);
 enum { BASE, SERIES, NOTHING };
@@ -114,9 +99,8 @@ static const struct kind {
 } kinds[] = {
 	[BASE] = { "base", (copy_t)tss_copy_io_bitmap, 0,
 		   offsetof(struct tss_struct_base, io_bitmap.bitmap) },
-	[SERIES] = { "series", (copy_t)io_bitmap_load,
-		     offsetof(struct tss_struct_series, io_bitmap),
-		     offsetof(struct tss_struct_series, io_bitmap.bitmap) },
+	[SERIES] = { "series", load_slot, offsetof(struct tss_struct_series, io_bitmap),
+		     offsetof(struct tss_struct_series, io_bitmap.bitmap[0]) },
 	[NOTHING] = { "nothing", nothing },
 };
 
@@ -125,7 +109,7 @@ static const struct pair {
 	const char	*name;
 	struct { unsigned int from, end, step; } ports[2][2];
 } pairs[] = {
-#define LINES(from, every)	{ from, IO_BITMAP_BITS, (every) * IO_BITMAP_LINE_BITS }
+#define LINES(from, every)	{ from, IO_BITMAP_BITS, (every) * LINE_BITS }
 	{ "pair-0x80-0x81", { { { 0x80, 0x81, 1 } }, { { 0x81, 0x82, 1 } } } },
 	{ "pair-0x80-65535", { { { 0x80, 0x81, 1 } }, { { 65535, 65536, 1 } } } },
 	{ "pair-65534-65535", { { { 65534, 65535, 1 } }, { { 65535, 65536, 1 } } } },
@@ -145,7 +129,7 @@ static const struct pair {
  * number of pages, so that several areas do not share the same cache sets.
  */
 struct area {
-	u8	tss[5 * PAGE_SIZE];
+	u8	tss[7 * PAGE_SIZE];
 	u8	task[2][3 * PAGE_SIZE];
 };
 
@@ -198,25 +182,21 @@ static void fill_base(struct io_bitmap_base *iobm, const unsigned long *view)
 /* Return where in its pages the bitmap begins */
 static size_t fill_series(u8 *pages, const unsigned long *view)
 {
-	struct io_bitmap_series head = {}, *iobm;
-	unsigned int i, line, offset;
+	unsigned int first = 0, end = IO_BITMAP_LONGS, offset;
+	struct io_bitmap_series *iobm;
 
-	for (i = 0; i < IO_BITMAP_LONGS; i++) {
-		if (view[i] == ~0UL)
-			continue;
-		line = i / IO_BITMAP_LINE_LONGS;
-		if (!head.nr_lines)
-			head.first_line = line;
-		head.nr_lines = line - head.first_line + 1;
-		head.lines[line / BITS_PER_LONG] |= 1UL << line % BITS_PER_LONG;
-	}
+	while (view[first] == ~0UL)
+		first++;
+	while (view[end - 1] == ~0UL)
+		end--;
 
 	/* Small objects share a page, large ones begin one */
-	offset = head.nr_lines * IO_BITMAP_LINE_BYTES > PAGE_SIZE / 2 ? 0 : 0x540;
+	offset = (end - first) * sizeof(long) > PAGE_SIZE / 2 ? 0 : 0x540;
 	iobm = (void *)(pages + offset);
-	*iobm = head;
-	memcpy(iobm->bitmap, view + head.first_line * IO_BITMAP_LINE_LONGS,
-	       head.nr_lines * IO_BITMAP_LINE_BYTES);
+	iobm->sequence = 2;
+	iobm->first = first;
+	iobm->end = end;
+	memcpy(iobm->bitmap, view + first, (end - first) * sizeof(long));
 	return offset;
 }
 
@@ -229,6 +209,8 @@ static void prepare(struct subject *s)
 
 	for (; area < s->areas + nr_areas; area++) {
 		memset(area->tss + s->kind->bitmap, 0xff, sizeof(view));
+		if (s->kind == &kinds[SERIES])
+			((struct x86_io_bitmap_series *)(area->tss + s->kind->to))->slot[1].sequence = 3;
 		for (which = 0; which < 2; which++) {
 			view_of(s->pair, which, view);
 			if (s->kind == &kinds[SERIES])
@@ -297,7 +279,7 @@ static u64 sample(const struct subject *s, enum state state, unsigned int round)
 	/* Both tasks have run, and last the one which is not timed */
 	run(s, s->areas, which, false);
 	run(s, s->areas, !which, false);
-	for (at = 0; at < WALK_FACTOR * cache_bytes[state]; at += IO_BITMAP_LINE_BYTES)
+	for (at = 0; at < WALK_FACTOR * cache_bytes[state]; at += LINE_BYTES)
 		*(const volatile u8 *)(walked + at);
 	return run(s, s->areas, which, false);
 }

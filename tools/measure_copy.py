@@ -160,7 +160,8 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
     """Yield a result of measure_copy() as Markdown."""
     here = result["machine"]
     yield from (
-        "", "The copy of the bitmap alone:", "",
+        "", "The copy of the bitmap alone, which the series makes only when "
+        "three or more tasks with ports run in turn:", "",
         f"Unit: TSC cycles of {here['cpu']}"
         f"{' (a virtual machine)' if here['virtual'] else ''}, L1d "
         f"{here['l1d_bytes'] >> 10} KB, L2 {here['l2_bytes'] >> 10} KB; "

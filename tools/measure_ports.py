@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measure in a guest what I/O ports cost: time of a switch, and memory.
 
-ioperm_latency is a selftest of the series; ioperm_memory, in bench/, reads
-what the slab allocator takes for the bitmaps of many tasks.
+ioperm_latency is a selftest of the series.  In bench/, ioperm_turns times
+rounds of three and more tasks and of one that changes its ports, and
+ioperm_memory reads what the slab allocator takes for the bitmaps of many tasks.
 """
 
 import functools
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tools.build import SIDES, build_bench, build_selftests
-from tools.core import LOGS, scratch, write_atomically
+from tools.core import LOGS, Fail, scratch, write_atomically
 from tools.figures import Samples, result_of
 from tools.guest import boot
 from tools.tables import numbers, ratio, table
 
-PORTS, MEMORY = "ioperm_latency", "ioperm_memory"
+PORTS, MEMORY, TURNS = "ioperm_latency", "ioperm_memory", "ioperm_turns"
 TASKS = 1000
 GUEST_SECONDS = 900
 # What a name alone does not tell.
@@ -30,7 +32,26 @@ WORDS = {
     "pair-half-or-one": "0 to 32767, 16384",
     "call-ioperm-low-1k": "0 to 0x3ff at once",
     "call-ioperm-all": "0 to 0xffff at once",
+    "growth-up": "a port in each of 128 lines, one by one",
+    "growth-down": "the same from the highest",
 }
+# Ports of the tasks as ioperm_turns takes them.
+CARDS = ("0x378-0x37a+0xd800-0xd807", "0x378-0x37a+0xdc00-0xdc07")
+ROUNDS = {
+    "none, none, none": "none,none,none",
+    "0x62 and 0x66, 0x70": "0x62+0x66,0x70-0x71",
+    "0x80, 0x81, 0x82": "0x80,0x81,0x82",
+    "0x80, 0x81, iopl(3)": "0x80,0x81,iopl",
+    "0x80, 65535, iopl(3)": "0x80,65535,iopl",
+    "0x80, 65535, two parallel ports": f"0x80,65535,{CARDS[0]}",
+    "two parallel ports, every other line, iopl(3)": f"{CARDS[0]},lines,iopl",
+    "0x80, 0x81, 0x82, iopl(3)": "0x80,0x81,0x82,iopl",
+    "0x81, one that changes": "0x81,~0x80",
+    "65535, one that changes": "65535,~0x80",
+    "iopl(3), one that changes": "iopl,~0x80",
+    "two parallel ports, one that changes": f"{CARDS[0]},~0x80",
+}
+GROWTH = {"growth-up": "up", "growth-down": "down"}
 
 
 def run_in_guest(folder: Path, name: str, program: Path, words: list[str],
@@ -57,6 +78,7 @@ def build_programs() -> None:
     """Build what runs in the guests."""
     selftest(f"x86/{PORTS}_64")
     build_bench(MEMORY)
+    build_bench(TURNS)
 
 
 def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
@@ -66,9 +88,28 @@ def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
     side: names the logs.  cases: only these, by default all.
     """
     words = [word for name in cases for word in ("--case", name)]
-    return run_in_guest(
-        folder, f"bench-{side}", selftest(f"x86/{PORTS}_64"), words,
-        icount="" if kvm else "wait-idle", kvm=kvm)
+    options = {"icount": "" if kvm else "wait-idle", "kvm": kvm}
+    found = run_in_guest(folder, f"bench-{side}",
+                         selftest(f"x86/{PORTS}_64"), words, **options)
+    if not cases:
+        found["cases"] += measure_turns(folder, f"turns-{side}", **options)
+    return found
+
+
+def measure_turns(folder: Path, name: str,
+                  **options: Any) -> list[dict[str, Any]]:
+    """Time ROUNDS and GROWTH in a guest; return them as further cases."""
+    kinds = dict.fromkeys(ROUNDS, "round") | dict.fromkeys(GROWTH, "call")
+    words = [f"{place}={spec}" for place, spec in enumerate(ROUNDS.values())]
+    said = boot(folder, shlex.join([str(build_bench(TURNS)), *words,
+                                    *GROWTH.values()]), cpus=1, name=name,
+                timeout=GUEST_SECONDS, **options)
+    rows = re.findall(r"^(?:\d+|up|down) (\d+)$", said.output, re.M)
+    if said.status or len(rows) != len(kinds):
+        raise Fail(f"{TURNS} ended with status {said.status} and "
+                   f"{len(rows)} of {len(kinds)} figures")
+    return [{"name": case, "kind": kind, "status": "ok", "p50": int(ticks)}
+            for (case, kind), ticks in zip(kinds.items(), rows)]
 
 
 def measure_memory(folder: Path, side: str,
@@ -92,7 +133,7 @@ def tables(report: dict[str, Any], samples: Samples) -> Iterator[str]:
     cases = {case["name"]: case
              for case in report["sides"]["series"][PORTS]["cases"]}
     rounds = {case["kind"]: case["rounds"] for case in cases.values()
-              if case["status"] == "ok"}
+              if case["status"] == "ok" and "rounds" in case}
 
     def names(kind: str) -> list[str]:
         return [name for name, case in cases.items()
@@ -132,6 +173,13 @@ def tables(report: dict[str, Any], samples: Samples) -> Iterator[str]:
             "", f"One port each, at {len(swept)} port numbers from 0 to "
             "65535, dearest divided by cheapest: "
             f"base {base}, series {series}.")
+    if names("round"):
+        yield from (
+            "", "One sched_yield() of the first of several tasks that run in "
+            "turn, that is, a round of all of them; who changes, enables or "
+            "disables a port in each turn:", "")
+        yield from table(["ports of the tasks", "base", "series",
+                          "series / base"], map(row, names("round")))
     yield from (
         "", f"The calls themselves, p50 of {rounds.get('call')}:", "")
     yield from table(["call", "base", "series", "series / base"],
