@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * sched_yield() of tasks of the fair class: shares, waits, and their own slices.
- *
  * The tasks are processes on one CPU; the test is SCHED_FIFO there and sleeps
  * while it measures. Each case runs with the feature bit YIELD_TICK off, then
  * on, and compares. Where there is no such bit, it runs once.
@@ -122,6 +121,7 @@ static void run_task(const struct plan *plan, struct seen *seen)
 
 	if (syscall(SYS_sched_setattr, 0, &attr, 0))
 		return;
+	srandom(getpid());
 	while (plan->role == STORMER && now_ns() < end) {
 		sched_yield();
 		syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0);
@@ -138,7 +138,8 @@ static void run_task(const struct plan *plan, struct seen *seen)
 		note_wait(seen, now_ns() - start);
 		seen->turns += get(shared->measuring);
 		if (locks) {
-			spin(NULL, plan->work);
+			/* Not all in step, or who gets the lock is by chance. */
+			spin(NULL, plan->work / 2 + random() % plan->work);
 			__atomic_store_n(&shared->lock, 0, __ATOMIC_RELEASE);
 		}
 	}
@@ -175,7 +176,7 @@ static bool measure(struct shared *found, const struct plan *plan, int nr, int m
 			run_task(&plan[i], &shared->task[i]);
 		_exit(1);
 	}
-	usleep(100000);
+	usleep(100000 + 3 * plan->slice / 1000);
 	__atomic_store_n(&shared->measuring, true, __ATOMIC_RELAXED);
 	for (i = 0; i < nr; i++)
 		shared->task[i].used = clock_getcpuclockid(pid[i], &clock[i]) ?:
@@ -199,6 +200,7 @@ static bool measure(struct shared *found, const struct plan *plan, int nr, int m
 }
 
 FIXTURE(yield) {};
+FIXTURE_TEARDOWN(yield) {}
 /*
  * A first task beside @nr others: its share in percent; one wait of 100 may be
  * longer than @limit; what the last tasks keep of their turns.
@@ -229,8 +231,6 @@ FIXTURE_SETUP(yield)
 		   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	on = off + 1;
 }
-
-FIXTURE_TEARDOWN(yield) {}
 
 TEST_F_TIMEOUT(yield, test, 15)
 {
