@@ -775,7 +775,8 @@ static void run_case(struct result *res, enum features which)
 	if (c->kind != SWITCH && all_well()) {
 		/* Until it is as it will be. */
 		pause_ns(c->kind == STORM ? NSEC_PER_MSEC :
-			 100 * NSEC_PER_MSEC);
+			 100 * NSEC_PER_MSEC +
+			 c->slice * (c->hogs + 2) * NSEC_PER_USEC);
 		start = get_usage();
 		set(sh->measuring, true);
 		if (c->kind == STORM)
