@@ -53,7 +53,7 @@ done
 # A run of nothing is not a pass.
 [ "$ran" -gt 0 ] && result kselftest-ran pass || result kselftest-ran fail
 
-for program in x86/ioperm_latency_64 sched/yield_latency; do
+for program in x86/ioperm_latency_64 ../yield_latency; do
 	[ -x "$program" ] || continue
 	name=$(basename "$program" _64)
 	json=$top/$name.json

@@ -108,7 +108,8 @@ def test_what_the_program_wrote_comes_back_or_there_is_an_error(
             return [("", result), ("", Result(0, text, tmp_path))]
         write(options["share"], {"report.json": text})
         return result
-    replace(module, selftest=lambda *_: Path("/program"), **{name: boot})
+    builder = "selftest" if name == "boot" else "build_bench"
+    replace(module, **{builder: lambda *_, **__: Path("/program"), name: boot})
     measure = getattr(module, module.__name__.split(".")[1])
     if "cases" in text:
         assert measure(tmp_path, "series", ("none",)) == {"cases": []}
@@ -119,6 +120,20 @@ def test_what_the_program_wrote_comes_back_or_there_is_an_error(
     assert clock in calls[0] and "'cpus': 1" in calls[0]
     assert "--case" in calls[0] and \
         ("--features" in calls[0]) == (name == "boot_tiny")
+
+
+def test_the_worst_phase_counts() -> None:
+    """Of a share the lowest, of a time the highest."""
+    def result(share: float, p99: float) -> dict:
+        return {"cases": [{"name": "polite-a", "kind": "polite", "status":
+                           "ok", "share": share, "p99": p99}]}
+    found = {"base --all --phase 0": result(4, 2e6),
+             "base --all --phase 9": result(2, 3e6),
+             "series --all --phase 0": result(6, 1e6),
+             "series --all --phase 9": result(8, 2e6)}
+    assert [*measure_yield.worst_rows(found, (0, 9), ["--all"])] == [
+        ["polite-a", "share", "2.00", "6.00", "1.50"],
+        ["polite-a", "p99", "3.00", "2.00", "0.67"]]
 
 
 # --- the copy --------------------------------------------------------------

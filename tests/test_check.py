@@ -191,18 +191,20 @@ def test_the_drop_window(base: str, series: str, short: int, wanted: str,
     assert verdicts(count) == wanted
 
 
-def test_yields_must_fail_on_the_base(folders: dict[str, Path],
+@pytest.mark.parametrize("said, verdict", [("not ok", "o"), ("ok", "f")])
+def test_yields_must_fail_on_the_base(said: str, verdict: str,
+                                      folders: dict[str, Path],
                                       replace) -> None:
     def boots(folder: Path, programs: list[Path], name: str
               ) -> dict[str, ktap.Run]:
         assert folder == folders["base"]
         return {"yield_test": ktap.Run(
-            "1..2\nnot ok 1 yield.charge_one\nok 2 yield.share_two\n", 1, 9)}
+            f"1..2\n{said} 1 yield.share_one\nnot ok 2 yield.lock\n", 1, 9)}
 
     replace(check, run_yield=lambda *_, **__: None, boot_yield=boots)
     count = Count()
     check.check_yield(count, folders)
-    assert verdicts(count) == "of"
+    assert verdicts(count) == verdict
 
 
 @pytest.mark.parametrize("base, series, status, says", [

@@ -21,7 +21,7 @@ from tools.tables import number, ratio
 
 # A selftest of the series (folder/program), or "" for a program of bench/.
 PROGRAMS = {"ioperm_latency": "x86/ioperm_latency_64",
-            "yield_latency": "sched/yield_latency",
+            "yield_latency": "",
             "pi_ping": "", "interactive_latency": ""}
 # What a column is called. The order is that of the tables.
 COLUMNS = {
@@ -164,7 +164,7 @@ class Samples:
         """Add one run's result, as the program's --json writes it.
 
         yield_latency runs each case of the series twice, with its scheduler
-        features off and on: these are two columns.
+        feature off and on: these are two columns.
         """
         for case in result["cases"]:
             where, name = column, case["name"]

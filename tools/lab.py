@@ -18,8 +18,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tools.build import (SIDES, build_sides, image, make_arguments, objects,
-                         source)
+from tools.build import (SIDES, build_bench, build_sides, image,
+                         make_arguments, objects, source)
 from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, build_lock, digest,
                         need_space, need_tool, read_json, run_logged,
                         run_main, say, scratch, shown_path, stage,
@@ -151,7 +151,9 @@ def pack(kernels: dict[str, str], place: Path) -> dict[str, str]:
             shutil.copyfile(image(name), place / f"bzImage-{side}")
         shutil.copyfile(archive, place / archive.name)
         shutil.copytree(tests, root / "opt/lab/kselftest", symlinks=True)
-        shutil.copy(LAB / "run.sh", root / "opt/lab")
+        for file in (LAB / "run.sh",
+                     build_bench("yield_latency", static=True)):
+            shutil.copy(file, root / "opt/lab")
         run_logged(["tar", "-cJf", str(place / "lab.tar.xz"), "--owner=0",
                     "--group=0", "-C", str(root), "opt"],
                    LOGS / "lab-tar.log", what="packing the tests")

@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measure what sched_yield() does, on base and series and with its bits off.
+"""Measure what sched_yield() does, on base and series and with its bit off.
 
-On the series each case runs twice in one boot, with the scheduler's features
-YIELD_TICK and YIELD_SKIP off and on.  Nothing comes into the guest from
+On the series each case runs twice in one boot, with the scheduler's feature
+YIELD_TICK off and on.  Nothing comes into the guest from
 outside (see guest/tiny.py): how long a call takes depends on where in a tick
 it falls, so the figures repeat only where everything does.
+
+Run as a program, it measures all cases in several phases of the tick, on base
+and series, and prints the worst.
 """
 
+import argparse
+import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.core import LOGS, write_atomically
+from tools.build import SIDES, build_bench, build_sides
+from tools.core import (LOGS, RESULTS, at_once, build_lock, read_json,
+                        run_main, say, shown_path, write_atomically,
+                        write_json)
 from tools.figures import Samples, result_of
 from tools.guest.tiny import (HARDWARE, REPEATABLE, REPEATABLE_KERNEL,
                               boot_tiny)
 from tools.ktap import Run
-from tools.measure_ports import selftest
-from tools.tables import number, numbers, ratio, table
+from tools.tables import console, number, numbers, ratio, table
 
 YIELD = "yield_latency"
 COLUMNS = ("base", "off", "series")
@@ -30,15 +38,17 @@ PROGRAM_SECONDS = 1800
 SETTLE_SECONDS = 5
 # Longer than by default, so that also the median of calls which take 300 ms
 # settles.
-DURATION = ("--seconds", "0.3", "--calls", "9", "--storm", "2")
+DURATION = ("--seconds", "0.3", "--calls", "9")
 # Kind of case, figure, what it is, its scale, digits.
 OTHERS = (
     ("weight", "share", "share of the worker, %", 1, 2),
     ("poll", "hogs_share", "share of the hog, %", 1, 1),
-    ("ping", "passes_per_s", "passes/s", 1, 0),
+    ("ring", "passes_per_s", "passes/s", 1, 0),
     ("lock", "acquisitions_per_s", "acquisitions/s", 1, 0),
-    ("lock", "yields_per_acquisition", "yields per acquisition", 1, 2),
+    ("lock", "light_per_s", "of these by light tasks", 1, 0),
     ("lock", "p99", "p99 of the wait, ms", 1e6, 2),
+    ("short", "p99", "p99 of its waits, ms", 1e6, 2),
+    ("period", "p99", "p99 of when it is done, ms", 1e6, 2),
     ("wake", "p99", "p99 of the wake-up, ms", 1e6, 2),
     ("sleeper", "p99", "p99 of the wake-up, ms", 1e6, 2),
     ("storm", "longest_wait_yielder", "longest wait of the yielder, ms",
@@ -65,7 +75,7 @@ def run_isolated(image: Path, program: Path, words: Sequence[str], log: Path,
 
 def build_program() -> Path:
     """Build what runs in the guests."""
-    return selftest(f"sched/{YIELD}", "-static")
+    return build_bench(YIELD, static=True)
 
 
 def measure_yield(folder: Path, side: str, cases: tuple[str, ...] = (),
@@ -143,8 +153,8 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
                 *numbers(get(name, "stuck_percent"), 0, " %")]
 
     yield from (
-        "sched_yield(): `base`; the series with its feature bits `off`, and "
-        "`on`, as they are by default. Times are guest time.", "",
+        "sched_yield(): `base`; the series with its feature bit `off`, and "
+        "`on`, as it is by default. Times are guest time.", "",
         "All tasks of one CPU do nothing but yield, ns per switch (from the "
         "first call to the end of the last, ticks included, divided by the "
         "number of switches):", "")
@@ -171,3 +181,86 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
           *numbers(get(case["name"], figure, scale), digits)]
          for kind, figure, text, scale, digits in OTHERS
          for case in samples.those(YIELD, kind=kind)), left=2)
+
+
+# --- all cases, in several phases -------------------------------------------
+
+ROWS = RESULTS / "yield-rows.json"
+# Of a kind: figures, their scale, whether more is better, digits.
+WORST = {
+    "switch": (("ns_per_switch", 1, False, 0),),
+    "polite": (("share", 1, True, 2), ("p99", 1e6, False, 2),
+               ("stuck_percent", 1, False, 0)),
+    "weight": (("share", 1, True, 2),),
+    "poll": (("hogs_share", 1, True, 1),
+             ("hogs_preempted_per_s", 1, False, 0)),
+    "ring": (("passes_per_s", 1, True, 0),),
+    **dict.fromkeys(("lock", "ticket", "barrier"), (
+        ("acquisitions_per_s", 1, True, 0), ("light_per_s", 1, True, 0),
+        ("p99", 1e6, False, 1), ("longest_wait", 1e6, False, 0))),
+    "short": (("p90", 1e6, False, 2), ("p99", 1e6, False, 2)),
+    "period": (("p99", 1e6, False, 2), ("missed", 1, False, 0)),
+    "storm": (("longest_wait_hog", 1e6, False, 1),),
+    **dict.fromkeys(("wake", "sleeper"), (("p99", 1e6, False, 2),)),
+}
+
+
+def measure_rows(folders: dict[str, Path], phases: Sequence[int],
+                 arguments: Sequence[str]) -> dict[str, Any]:
+    """Measure what was not measured, {"SIDE PHASE ARGUMENTS": result}."""
+    found, program = read_json(ROWS, {}), build_program()
+    for phase in phases:
+        words = [*arguments, "--phase", str(phase)]
+        runs = at_once({
+            " ".join([side, *words]): functools.partial(
+                run_isolated, folder / "arch/x86/boot/bzImage", program,
+                ["--json", REPORT, *words],
+                LOGS / f"yield-rows-{side}-{phase}.ktap", REPORT,
+                timeout=4 * GUEST_SECONDS, seconds=20 * PROGRAM_SECONDS)
+            for side, folder in folders.items()
+            if " ".join([side, *words]) not in found})
+        for key, (run, report) in runs.items():
+            found[key] = result_of(YIELD, run.status, LOGS, report)
+        write_json(ROWS, found)
+    return found
+
+
+def worst_rows(found: dict[str, Any], phases: Sequence[int],
+               arguments: Sequence[str]) -> Iterator[list[str]]:
+    """Yield case, figure, the worst of each side, and of the ratios."""
+    samples = Samples()
+    for side, phase in itertools.product(SIDES, phases):
+        samples.add(YIELD, side, found[" ".join(
+            [side, *arguments, "--phase", str(phase)])])
+    for case in samples.those(YIELD):
+        for figure, scale, more, digits in WORST[case["kind"]]:
+            base, series = (samples.values[YIELD, side, case["name"], figure]
+                            for side in SIDES)
+            if not base or not series:
+                continue
+            pick = min if more else max
+            ratios = [new / old for old, new in zip(base, series) if old]
+            yield [case["name"], figure, number(pick(base) / scale, digits),
+                   number(pick(series) / scale, digits),
+                   f"{pick(ratios):.2f}" if ratios else "-"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Measure all cases of yield_latency in several phases of "
+                    "the tick, and print the worst.")
+    parser.add_argument("--phase", type=int, action="append",
+                        help="microseconds after a tick (0, 300 and 700)")
+    parser.add_argument("arguments", nargs="*", default=["--all"],
+                        help="of yield_latency, after -- (--all)")
+    options = parser.parse_args()
+    phases = options.phase or [0, 300, 700]
+    with build_lock():
+        found = measure_rows(build_sides(), phases, options.arguments)
+    say(console(table(["case", "figure", *SIDES, "worst ratio"],
+                      worst_rows(found, phases, options.arguments), left=2)))
+    say(f"all of it: {shown_path(ROWS)}")
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -34,7 +34,7 @@ YIELD_TESTS = ("yield_test",)
 STEADY = ("tsc=reliable",)
 # What such a test says of a case that a loaded host spoilt; and how many more
 # runs such cases get.
-SPOILT, MORE_RUNS = "the host used the CPU", 2
+SPOILT, MORE_RUNS = "others used the CPU", 2
 KUNIT_SUITE = "x86_io_bitmap"
 KUNIT_RESULTS = f"/sys/kernel/debug/kunit/{KUNIT_SUITE}/results"
 

@@ -227,9 +227,7 @@ def load_rows(options: argparse.Namespace) -> list[Row]:
         Selftests("ports", load=8),
         # As make check runs it, with one CPU and with two.
         Selftests("yield", cpus=1, append=STEADY, load=8,
-                  tests="sched/yield_test", icount="wait-idle"),
-        Selftests("yield-2cpus", append=STEADY, load=8,
-                  tests="sched/yield_test", arguments="-v many_cpus")]
+                  tests="sched/yield_test", icount="wait-idle")]
 
 
 # --- race: the window in which another task gets dropped ports -------------
@@ -397,7 +395,7 @@ PARTS = {
 # What is left out in which guest. Not both at once: a CPU is in its sibling's
 # mask before sched_core_cpu_starting() has made them share a lock, so the
 # sibling picks for it without its lock, and lockdep says so; with the feature
-# bits off, too.
+# bit off, too.
 LEFT_OUT = {"hotplug": ("core-1", "core-2"), "core-scheduling": ("hotplug",)}
 # Who writes 0 there moves itself: in a subshell, $$ is the shell outside.
 YIELDS = f"""\
@@ -415,7 +413,7 @@ class YieldStress(Row):
     and in a throttled cgroup, hackbench, and yield_latency, which sets custom
     slices.
 
-    The feature bits stay as they are: a guest with two CPUs under QEMU 7.2's
+    The feature bit stays as it is: a guest with two CPUs under QEMU 7.2's
     TCG may die of the breakpoint (int3) that patching code which both of them
     run puts there for a moment.
     """
@@ -445,7 +443,7 @@ class YieldStress(Row):
             for name in self.parts()})
 
     def run(self, found: Found, guest: str, number: int) -> None:
-        program, = programs("sched/yield_latency")
+        program = build_bench("yield_latency")
         self.judge(found, self.boot(
             found, self.script(program), guest,
             timeout=self.seconds * 3 + BOOT_SECONDS,
@@ -540,7 +538,7 @@ def throughput_tables(runs: dict[str, list[Any]]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class YieldHz(Row):
-    """yield_latency as in make bench, its feature bits off, which is what the
+    """yield_latency as in make bench, its feature bit off, which is what the
     base does, and on.  A slice of a tick or less is charged as there."""
 
     def run(self, found: Found, guest: str, number: int) -> None:

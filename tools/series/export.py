@@ -28,7 +28,7 @@ COPIES = {} if KERNEL else {"tools/testing/selftests/": "selftests/",
 HEADINGS = (
     (r"^Fixes: [0-9a-f]{12} ", "Fixes: these need none of the others"),
     (r"^Subject: \[PATCH\] sched",
-     "sched_yield(): one tick, and the CPU handed over"),
+     "sched_yield(): a tick"),
     (r"^Subject: \[PATCH\] selftests?/", "Tests and measurements"),
     (r"^Subject: \[PATCH\] (Documentation|docs)", "Documents"),
     (r"^Subject: \[PATCH\] x86/(ioperm|iopl|ioport|process)",
