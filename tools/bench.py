@@ -170,12 +170,10 @@ def summary(report: dict[str, Any]) -> Iterator[list[str]]:
         copies = ["-", "-"]
         if case.startswith("pair-"):
             # The base copies the same when all ports but one are enabled.
-            # The series copies nothing: the TSS has a map of all ports.
-            copied = case.replace("pair-all", "pair-all-but-one")
-            cycles = report["copycost"]["cases"][copied]
-            copies = numbers(cycles[side]["warm"] for side in SIDES)
-            if case != copied:
-                copies[1] = "no copy"
+            # Between two tasks the series copies nothing.
+            cycles = report["copycost"]["cases"][
+                case.replace("pair-all", "pair-all-but-one")]
+            copies = [*numbers([cycles["base"]["warm"]]), "no copy"]
         yield row(f"{what}, instructions", get(PORTS, case, "p50"),
                   copies=copies)
     tasks = report["sides"]["series"][MEMORY].get("tasks")
