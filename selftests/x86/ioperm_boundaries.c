@@ -2,11 +2,11 @@
 /*
  * ioperm() where the I/O bitmap is easily off by one
  *
- * The kernel keeps one bit for each port, in longs and in cache lines, stores
- * only the lines that it needs, and copies them to the TSS of the CPU. Mistakes
- * are likely at the edges of bytes, longs and lines, at the highest enabled
- * port, at the end of the port space, and where the stored part grows, shrinks
- * or is copied because another task shares it.
+ * The kernel keeps one bit for each port, stores only the longs from the lowest
+ * to the highest enabled port, and copies them to the TSS of the CPU. Mistakes
+ * are likely at the edges of bytes and longs, at the lowest and the highest
+ * enabled port, at the end of the port space, and where the stored part grows,
+ * shrinks or is copied because another task shares it.
  *
  * All calls are also done to a model of the 65536 ports. It is compared with
  * the bitmap as ptrace() shows it, which is what the kernel has stored, and

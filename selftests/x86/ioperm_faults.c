@@ -347,6 +347,12 @@ FIXTURE_VARIANT_ADD(ioperm, revoke_one)
 	.need = NEEDS_NO_MEMORY,
 };
 
+FIXTURE_VARIANT_ADD(ioperm, revoke_beyond)
+{
+	.before = { { 0x80, 8 } }, .ports = { 0x84, IOPORT_NR - 0x84 },
+	.need = NEEDS_NO_MEMORY,
+};
+
 FIXTURE_VARIANT_ADD(ioperm, revoke_lines)
 {
 	.before = { { 1, 60 * IOPORT_LINE }, { 0xf000, 1 } },
