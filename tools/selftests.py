@@ -30,7 +30,7 @@ YIELD_TESTS = ("yield_test",)
 # The guests' clock is good.  With one CPU there is no other to check it by, and
 # the kernel would have no timers finer than the tick.  With more, a loaded host
 # makes the check fail, and one guest stood still for minutes as the scheduler
-# changed its clock: results/tested.md.
+# changed its clock.
 STEADY = ("tsc=reliable",)
 # What such a test says of a case that a loaded host spoilt; and how many more
 # runs such cases get.
