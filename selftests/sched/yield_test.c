@@ -307,7 +307,7 @@ CASE(lock_by_weight) {
 	.nr = 7, .ms = 3000, .kept = 0.7 };
 CASE(only_yielders) {
 	.first = { WORKER, S2 }, .others = { WORKER, S2 },
-	.nr = 9, .ms = 1000, .least = 8, .most = 12, .kept = 0.85 };
+	.nr = 9, .ms = 1000, .least = 5, .most = 20, .kept = 0.5 };
 CASE(bystander) {
 	.first = { HOG, S2 }, .others = { STORMER, MSEC(100), MSEC(400), -10 },
 	.nr = 1, .ms = 1000, .limit = MSEC(28) };
