@@ -22,7 +22,7 @@ SECONDS = 1500
 GUESTS = 4
 # Arguments that keep the tests of I/O ports short in more kernels and in each
 # prefix of the series. All others run as they are.
-ARGUMENTS = {"ioperm_latency": "--rounds 50 --warmup 5",
+ARGUMENTS = {"ioperm_latency": "--rounds 50",
              "ioperm_drop_race": "--wakes 500"}
 RACE = "x86/ioperm_drop_race_64"
 RACE_CASES = ("last-port", "unshare", "iopl", "exit")

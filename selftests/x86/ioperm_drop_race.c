@@ -9,18 +9,12 @@
  * next. If it also migrates there, it invalidates the TSS of another CPU, and
  * the first one stays open. This test looks for that window.
  *
- * There are four ways to drop, each is a case:
- *
- *  last-port  ioperm() disables the only port.
- *  unshare    ioperm() changes a bitmap that is shared with a child, and so
- *             drops the reference on it.
- *  iopl       iopl(3) goes back to iopl(0).
- *  exit       A task that has a port exits.
- *
- * The dropper repeats that. An observer, which never called ioperm() or iopl(),
- * runs on the same CPU as SCHED_FIFO with uid 65534 and without capabilities.
- * It sleeps on a timer and tries to read port 0x80, the POST code port,
- * whenever it wakes up. Each read must be refused.
+ * A dropper gives up ports again and again, in one of four ways: ioperm()
+ * disables the only port, ioperm() changes a bitmap that is shared, iopl(3) goes
+ * back to iopl(0), or a task that has a port exits. An observer, which never
+ * called ioperm() or iopl(), runs on the same CPU as SCHED_FIFO with uid 65534
+ * and without capabilities. It sleeps on a timer and tries to read port 0x80,
+ * the POST code port, whenever it wakes up. Each read must be refused.
  *
  * In the cases called *-migrate each of two CPUs has an observer, which sends
  * the dropper to the other CPU whenever it has preempted it. It needs
@@ -57,71 +51,40 @@
 #define NR_SETTIME		__NR_timerfd_settime
 #endif
 
-#define DEFAULT_WAKES		50000
 /* Without --wakes: a case ends after that time, but not with fewer wakes. */
 #define MIN_WAKES		100
 #define CASE_NS			(3 * NSEC_PER_SEC)
-
 /* How short a timer may be */
 #define SETTLE_NS		2000
-
-/* One sleep of so many is not aimed at the drop, but that long. */
-#define UNAIMED_RATIO		8
-#define SLEEP_MIN_NS		20000
-#define SLEEP_MAX_NS		50000
-
 #define MAX_CPUS		2
 #define NR_SAMPLES		64
 #define NSEC_PER_SEC		1000000000ULL
-
 /* An observer that is not woken up for that long is killed. */
 #define STALL_SECONDS		30
 
-struct drop_case {
-	const char	*name;
-	/* Enable a port, start the timers, disable it */
-	int		(*drop)(void);
-	/* The dropper has PORT from the beginning and keeps it. */
-	bool		keeps_port;
-	bool		migrate;
-};
+#define load(x)		__atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define store(x, v)	__atomic_store_n(&(x), v, __ATOMIC_RELEASE)
 
 /* Shared by all tasks of a case */
 static struct shared {
 	uint32_t	wakes[MAX_CPUS];
 	uint32_t	hits[MAX_CPUS];
-	uint32_t	drops;
-	uint32_t	moves;
-	uint32_t	drop_ns;
-	uint32_t	settle_ns;
+	uint32_t	drops, moves, drop_ns, settle_ns;
 	/* The dropper and its child, and the CPU where they are */
 	pid_t		tid[2];
 	int		cpu;
 } *shm;
 
-static unsigned int nr_wakes = DEFAULT_WAKES;
-static unsigned int min_wakes = MIN_WAKES;
+static unsigned int nr_wakes = 50000, min_wakes = MIN_WAKES;
 static uint32_t seed;
-static const char *only_case;
-
-static int cpus[MAX_CPUS];
-static int nr_cpus;
-
-static int nr_observers;
-static int timer_fd[MAX_CPUS];
-
-#define load(x)		__atomic_load_n(&(x), __ATOMIC_ACQUIRE)
-#define store(x, v)	__atomic_store_n(&(x), v, __ATOMIC_RELEASE)
+static int cpus[MAX_CPUS], nr_cpus, nr_observers, timer_fd[MAX_CPUS];
 
 /*
  * The dropper
  */
 
-static uint32_t rnd_state;
-static uint32_t armed[MAX_CPUS];
-static uint32_t drop_samples[NR_SAMPLES];
-static uint32_t set_samples[NR_SAMPLES];
-static unsigned int nr_samples;
+static uint32_t rnd_state, nr_samples;
+static uint32_t armed[MAX_CPUS], drop_samples[NR_SAMPLES], set_samples[NR_SAMPLES];
 static uint64_t drop_begin;
 
 static uint32_t rnd(uint32_t limit)
@@ -139,13 +102,10 @@ static uint32_t rnd(uint32_t limit)
  */
 static void set_timer(int nr, uint64_t expires)
 {
-	int64_t its[] = { 0, 0, expires / NSEC_PER_SEC,
-			  expires % NSEC_PER_SEC };
+	int64_t its[] = { 0, 0, expires / NSEC_PER_SEC, expires % NSEC_PER_SEC };
 
-	if (syscall(NR_SETTIME, timer_fd[nr], TFD_TIMER_ABSTIME, its, NULL)) {
-		ksft_perror("timerfd_settime");
-		_exit(KSFT_FAIL);
-	}
+	if (syscall(NR_SETTIME, timer_fd[nr], TFD_TIMER_ABSTIME, its, NULL))
+		ksft_exit_fail_perror("timerfd_settime");
 }
 
 /* Returns whether there was an observer to be woken up */
@@ -175,8 +135,7 @@ static bool start_timers(uint64_t expires)
  */
 static void before_drop(void)
 {
-	uint64_t now = ioport_now_ns();
-	uint64_t begin = now + shm->settle_ns;
+	uint64_t now = ioport_now_ns(), begin = now + shm->settle_ns;
 	int cpu = sched_getcpu();
 	uint32_t turns;
 
@@ -188,9 +147,8 @@ static void before_drop(void)
 		/* So late that it is set anew before */
 		set_timer(0, now + 1000 * NSEC_PER_SEC);
 		set_samples[nr_samples] = ioport_now_ns() - now;
-	} else if (!rnd(UNAIMED_RATIO)) {
-		start_timers(begin + SLEEP_MIN_NS +
-			     rnd(SLEEP_MAX_NS - SLEEP_MIN_NS + 1));
+	} else if (!rnd(8)) {
+		start_timers(begin + 20000 + rnd(30001));
 	} else if (start_timers(begin + rnd(shm->drop_ns))) {
 		while (ioport_now_ns() < begin)
 			;
@@ -212,8 +170,7 @@ static void before_drop(void)
 
 static int compare(const void *a, const void *b)
 {
-	uint32_t x = *(const uint32_t *)a;
-	uint32_t y = *(const uint32_t *)b;
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
 	return x < y ? -1 : x > y;
 }
@@ -237,8 +194,7 @@ static void after_drop(void)
 	drop_samples[nr_samples++] = end - drop_begin;
 	if (nr_samples == NR_SAMPLES) {
 		shm->drop_ns = median(drop_samples) + 1;
-		shm->settle_ns = SETTLE_NS +
-				 2 * nr_observers * median(set_samples);
+		shm->settle_ns = SETTLE_NS + 2 * nr_observers * median(set_samples);
 	}
 }
 
@@ -283,9 +239,7 @@ static pid_t clone_child(int (*fn)(void *))
 
 static int reap_child(pid_t pid)
 {
-	int status;
-
-	if (ioport_wait(pid, &status) != pid)
+	if (ioport_wait(pid, NULL) != pid)
 		return -1;
 	store(shm->tid[1], 0);
 
@@ -334,15 +288,32 @@ static int exit_with_port(void *unused)
 
 static int drop_exit(void)
 {
-	pid_t pid;
+	pid_t pid = clone_child(exit_with_port);
 
-	pid = clone_child(exit_with_port);
 	if (pid < 0 || reap_child(pid))
 		return -1;
 	after_drop();
 
 	return 0;
 }
+
+static const struct drop_case {
+	const char	*name;
+	/* Enable a port, start the timers, disable it */
+	int		(*drop)(void);
+	/* The dropper has PORT from the beginning and keeps it. */
+	bool		keeps_port;
+	bool		migrate;
+} drop_cases[] = {
+	{ "last-port",		drop_last_port,	false,	false },
+	{ "unshare",		drop_unshare,	true,	false },
+	{ "iopl",		drop_iopl,	false,	false },
+	{ "exit",		drop_exit,	true,	false },
+	{ "last-port-migrate",	drop_last_port,	false,	true },
+	{ "unshare-migrate",	drop_unshare,	true,	true },
+	{ "iopl-migrate",	drop_iopl,	false,	true },
+	{ "exit-migrate",	drop_exit,	true,	true },
+};
 
 static int run_dropper(const struct drop_case *c)
 {
@@ -354,20 +325,13 @@ static int run_dropper(const struct drop_case *c)
 	store(shm->cpu, cpus[0]);
 	rnd_state = seed;
 
-	if (c->keeps_port && ioperm(PORT, 1, 1)) {
-		ksft_perror("dropper: ioperm");
-		return KSFT_FAIL;
-	}
-	while (!c->drop())
-		;
+	if (!c->keeps_port || !ioperm(PORT, 1, 1))
+		while (!c->drop())
+			;
 	ksft_perror("dropper: enable and disable");
 
 	return KSFT_FAIL;
 }
-
-/*
- * The observer
- */
 
 static int run_observer(int nr, bool migrate)
 {
@@ -386,10 +350,8 @@ static int run_observer(int nr, bool migrate)
 	while (n < nr_wakes && (n < min_wakes || ioport_now_ns() < end)) {
 		alarm(STALL_SECONDS);
 		if (read(timer_fd[nr], &expirations, sizeof(expirations)) !=
-		    sizeof(expirations)) {
-			ksft_perror("observer: timer");
+		    sizeof(expirations))
 			return KSFT_FAIL;
-		}
 		if (ioport_inb(PORT))
 			store(shm->hits[nr], shm->hits[nr] + 1);
 		store(shm->wakes[nr], ++n);
@@ -404,79 +366,55 @@ static int run_observer(int nr, bool migrate)
 	return KSFT_PASS;
 }
 
-/*
- * The parent of them all
- */
-
-/* A dropper that is not preempted leaves an invalidated TSS behind. */
-static void close_ports(int cpu)
-{
-	int status;
-	pid_t pid;
-
-	pid = ioport_fork();
-	if (!pid)
-		_exit(ioport_pin(0, cpu) || ioperm(PORT, 1, 1) ||
-		      ioperm(PORT, 1, 0));
-	if (pid > 0)
-		ioport_wait(pid, &status);
-}
-
 static void run_case(const struct drop_case *c)
 {
 	bool failed = false, skipped = false;
-	pid_t pids[MAX_CPUS + 1];
-	int i, status;
+	int i, cpu, status;
+	pid_t pids[MAX_CPUS + 1], pid;
 
 	nr_observers = c->migrate ? MAX_CPUS : 1;
 	memset(shm, 0, sizeof(*shm));
 
 	for (i = 0; i < nr_observers; i++) {
 		timer_fd[i] = timerfd_create(CLOCK_MONOTONIC, 0);
-		if (timer_fd[i] < 0)
-			ksft_exit_fail_perror("timerfd_create");
 		/* Stopped; if that fails, it does so here and not in each child. */
 		set_timer(i, 0);
 	}
 	for (i = 0; i <= nr_observers; i++) {
 		pids[i] = ioport_fork();
-		if (pids[i] < 0)
-			ksft_exit_fail_perror("fork");
 		if (!pids[i])
-			_exit(i < nr_observers ? run_observer(i, c->migrate) :
-						 run_dropper(c));
+			_exit(i < nr_observers ? run_observer(i, c->migrate) : run_dropper(c));
 	}
 
 	/* The observers end by themselves. */
 	for (i = 0; i < nr_observers; i++) {
 		ioport_wait(pids[i], &status);
-		if (WIFEXITED(status) && WEXITSTATUS(status) == KSFT_SKIP) {
+		if (WIFEXITED(status) && WEXITSTATUS(status) == KSFT_SKIP)
 			skipped = true;
-		} else if (status) {
-			ksft_print_msg("observer: %s\n", WIFSIGNALED(status) ?
-				       strsignal(WTERMSIG(status)) : "failed");
+		else if (status)
 			failed = true;
-		}
 	}
-	kill(pids[nr_observers], SIGKILL);
-	ioport_wait(pids[nr_observers], &status);
+	ioport_end(pids[nr_observers]);
 
 	for (i = 0; i < nr_observers; i++) {
+		/* A dropper that is not preempted leaves an invalidated TSS behind. */
+		cpu = cpus[i];
+		pid = ioport_fork();
+		if (!pid)
+			_exit(ioport_pin(0, cpu) || ioperm(PORT, 1, 1) || ioperm(PORT, 1, 0));
+		ioport_wait(pid, NULL);
 		close(timer_fd[i]);
-		close_ports(cpus[i]);
 
-		ksft_print_msg("%s: CPU %d: wakes %u hits %u\n", c->name,
-			       cpus[i], shm->wakes[i], shm->hits[i]);
+		ksft_print_msg("%s: CPU %d: wakes %u hits %u\n", c->name, cpu,
+			       shm->wakes[i], shm->hits[i]);
 		if (shm->hits[i])
 			failed = true;
 	}
 	ksft_print_msg("%s: drops %u of %u ns, moves %u, timers set %u ns before\n",
-		       c->name, shm->drops, shm->drop_ns, shm->moves,
-		       shm->settle_ns);
-	if (c->migrate && !skipped && !shm->moves) {
-		ksft_print_msg("the dropper did not move\n");
+		       c->name, shm->drops, shm->drop_ns, shm->moves, shm->settle_ns);
+	/* Where it is sent to another CPU, it has to get there. */
+	if (c->migrate && !skipped && !shm->moves)
 		failed = true;
-	}
 
 	if (skipped && !failed)
 		ksft_test_result_skip("%s: SCHED_FIFO or unprivileged user refused\n",
@@ -485,98 +423,60 @@ static void run_case(const struct drop_case *c)
 		ksft_test_result(!failed, "%s\n", c->name);
 }
 
-static const struct drop_case drop_cases[] = {
-	{ "last-port",		drop_last_port,	false,	false },
-	{ "unshare",		drop_unshare,	true,	false },
-	{ "iopl",		drop_iopl,	false,	false },
-	{ "exit",		drop_exit,	true,	false },
-	{ "last-port-migrate",	drop_last_port,	false,	true },
-	{ "unshare-migrate",	drop_unshare,	true,	true },
-	{ "iopl-migrate",	drop_iopl,	false,	true },
-	{ "exit-migrate",	drop_exit,	true,	true },
-};
-
-static void usage(int code)
+static uint32_t parse_number(void)
 {
-	unsigned int i;
-
-	printf("Usage: ioperm_drop_race [--wakes N] [--seed N] [--case NAME]\n"
-	       "  --wakes N    wakes of each observer in each case, by default\n"
-	       "               %u, or as many as there are in 3 seconds\n"
-	       "  --seed N     start of the random numbers, not 0\n"
-	       "  --case NAME  only this case:\n", DEFAULT_WAKES);
-	for (i = 0; i < ARRAY_SIZE(drop_cases); i++)
-		printf("\t%s\n", drop_cases[i].name);
-	exit(code);
-}
-
-static uint32_t parse_number(const char *s)
-{
-	unsigned long val;
 	char *end;
+	unsigned long value = strtoul(optarg, &end, 0);
 
-	errno = 0;
-	val = strtoul(s, &end, 0);
-	if (errno || *end || *s == '-' || !val || val > INT32_MAX)
-		usage(KSFT_FAIL);
+	if (*end || *optarg == '-' || !value || value > INT32_MAX)
+		ksft_exit_fail_msg("%s: not a number from 1 to %d\n", optarg, INT32_MAX);
 
-	return val;
+	return value;
 }
 
-static void parse_options(int argc, char **argv)
+static const struct drop_case *find_case(const char *name)
+{
+	const struct drop_case *c;
+
+	for (c = drop_cases; c < drop_cases + ARRAY_SIZE(drop_cases); c++) {
+		if (!strcmp(name, c->name))
+			return c;
+	}
+	ksft_exit_fail_msg("%s: no such case\n", name);
+}
+
+int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "wakes",	required_argument,	NULL, 'w' },
 		{ "seed",	required_argument,	NULL, 's' },
 		{ "case",	required_argument,	NULL, 'c' },
-		{ "help",	no_argument,		NULL, 'h' },
 		{ }
 	};
-	int opt;
+	const struct drop_case *c = drop_cases, *end = c + ARRAY_SIZE(drop_cases);
+	const char *reason;
+	cpu_set_t allowed;
+	int cpu, opt;
 
 	/* Must not be 0, or all that follows is 0 too */
 	seed = ((ioport_now_ns() ^ getpid()) & INT32_MAX) | 1;
-
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (opt) {
-		case 'w':
-			nr_wakes = parse_number(optarg);
+		if (opt == 'w') {
+			nr_wakes = parse_number();
 			min_wakes = nr_wakes;
-			break;
-		case 's':
-			seed = parse_number(optarg);
-			break;
-		case 'c':
-			only_case = optarg;
-			break;
-		default:
-			usage(opt == 'h' ? KSFT_PASS : KSFT_FAIL);
+		} else if (opt == 's') {
+			seed = parse_number();
+		} else if (opt == 'c') {
+			c = find_case(optarg);
+			end = c + 1;
+		} else {
+			ksft_exit_fail_msg("usage: %s [--wakes N] [--seed N] [--case NAME]\n",
+					   argv[0]);
 		}
 	}
-	if (optind != argc)
-		usage(KSFT_FAIL);
-}
-
-int main(int argc, char **argv)
-{
-	const struct drop_case *c = drop_cases;
-	const struct drop_case *end = c + ARRAY_SIZE(drop_cases);
-	const char *reason;
-	cpu_set_t allowed;
-	int cpu, planned;
-
-	parse_options(argc, argv);
-	if (only_case) {
-		while (c < end && strcmp(only_case, c->name))
-			c++;
-		if (c == end)
-			usage(KSFT_FAIL);
-		end = c + 1;
-	}
-	planned = end - c;
 
 	ksft_print_header();
-	ksft_set_plan(planned);
+	ksft_set_plan(end - c);
 	ksft_print_msg("seed %u, %u to %u wakes\n", seed, min_wakes, nr_wakes);
 
 	/* Whoever started this may have had ports, they are inherited. */
@@ -606,7 +506,7 @@ int main(int argc, char **argv)
 			run_case(c);
 	}
 
-	if (ksft_get_xskip_cnt() == planned) {
+	if (!ksft_get_pass_cnt() && !ksft_get_fail_cnt()) {
 		ksft_print_cnts();
 		return KSFT_SKIP;
 	}

@@ -9,8 +9,6 @@
  *
  *  - A port is only read if nothing in /proc/ioports claims it, whether the
  *    access should work or not. ioport_may_read() tells.
- *  - A port is only written if it is also above the old devices that do not
- *    show up there. ioport_may_write() tells.
  *  - Port 0x80, the POST code port, may be read and written: the kernel itself
  *    writes to it to wait for slow devices.
  *
@@ -94,145 +92,57 @@ static inline void ioport_on_sigsegv(int sig, siginfo_t *si, void *context)
 		return;
 	}
 
-	if (regs[REG_TRAPNO] != IOPORT_TRAP_GP)
-		goto kill;
-
-	/* The prefix of 16 bit operands */
-	if (*insn == 0x66)
-		insn++;
-
-	switch (*insn) {
-	/* INS and OUTS, CLI and STI, IN and OUT with the port in DX */
-	case 0x6c ... 0x6f:
-	case 0xfa ... 0xfb:
-	case 0xec ... 0xef:
-		insn += 1;
-		break;
-	/* RDTSC */
-	case 0x0f:
-		if (insn[1] != 0x31)
-			goto kill;
-		insn += 2;
-		break;
-	default:
-		goto kill;
+	/* The prefix of 16 bit operands; IN and OUT with the port in DX, CLI, STI, RDTSC */
+	insn += *insn == 0x66;
+	if (regs[REG_TRAPNO] == IOPORT_TRAP_GP &&
+	    ((*insn & 0xfc) == 0xec || (*insn & 0xfe) == 0xfa ||
+	     (insn[0] == 0x0f && insn[1] == 0x31))) {
+		regs[IOPORT_REG_IP] = (greg_t)(insn + 1 + (*insn == 0x0f));
+		regs[REG_EFL] |= X86_EFLAGS_CF;
+	} else {
+		/* Happens again right away */
+		clearhandler(sig);
 	}
-
-	regs[IOPORT_REG_IP] = (greg_t)insn;
-	regs[REG_EFL] |= X86_EFLAGS_CF;
-	return;
-kill:
-	/* Happens again right away */
-	clearhandler(sig);
 }
 
-/* The kinds of access: three widths of each, one, two and four bytes */
-enum ioport_insn {
-	IOPORT_INB,	IOPORT_INW,	IOPORT_INL,
-	IOPORT_INSB,	IOPORT_INSW,	IOPORT_INSL,
-	IOPORT_OUTB,	IOPORT_OUTW,	IOPORT_OUTL,
-	IOPORT_OUTSB,	IOPORT_OUTSW,	IOPORT_OUTSL,
-	IOPORT_NR_INSNS,
-};
-
-static const char * const ioport_insn_name[IOPORT_NR_INSNS] __maybe_unused = {
-	"inb", "inw", "inl", "insb", "insw", "insl",
-	"outb", "outw", "outl", "outsb", "outsw", "outsl",
-};
-
-static inline unsigned int ioport_insn_width(enum ioport_insn insn)
+/* Read 1, 2 or 4 ports. Returns whether that was executed, not what was read */
+static inline bool ioport_in(unsigned int port, unsigned int width)
 {
-	return 1U << (insn % 3);
-}
-
-static inline bool ioport_insn_writes(enum ioport_insn insn)
-{
-	return insn >= IOPORT_OUTB;
-}
-
-/**
- * ioport_try() - Access a port
- * @insn:	The kind of access
- * @port:	The port, of which the lowest 16 bits are used
- *
- * What is read is thrown away, zero is written.
- *
- * Return: true if the access was executed, false if it raised #GP
- */
-static inline bool ioport_try(enum ioport_insn insn, unsigned int port)
-{
-	const void *src = &(uint32_t){ 0 };
-	void *dst = &(uint32_t){ 0 };
 	uint16_t dx = port;
 	uint32_t eax = 0;
 	bool denied;
 
-#define IOPORT_ASM(text)						\
-({									\
-	asm volatile ("cld\n\tclc\n\t" text				\
-		      : "=@ccc" (denied), "+a" (eax),			\
-			"+S" (src), "+D" (dst)				\
-		      : "d" (dx) : "memory");				\
-})
-
-	switch (insn) {
-	case IOPORT_INB:
-		IOPORT_ASM("inb %%dx, %%al");
-		break;
-	case IOPORT_INW:
-		IOPORT_ASM("inw %%dx, %%ax");
-		break;
-	case IOPORT_INL:
-		IOPORT_ASM("inl %%dx, %%eax");
-		break;
-	case IOPORT_INSB:
-		IOPORT_ASM("insb");
-		break;
-	case IOPORT_INSW:
-		IOPORT_ASM("insw");
-		break;
-	case IOPORT_INSL:
-		IOPORT_ASM("insl");
-		break;
-	case IOPORT_OUTB:
-		IOPORT_ASM("outb %%al, %%dx");
-		break;
-	case IOPORT_OUTW:
-		IOPORT_ASM("outw %%ax, %%dx");
-		break;
-	case IOPORT_OUTL:
-		IOPORT_ASM("outl %%eax, %%dx");
-		break;
-	case IOPORT_OUTSB:
-		IOPORT_ASM("outsb");
-		break;
-	case IOPORT_OUTSW:
-		IOPORT_ASM("outsw");
-		break;
-	case IOPORT_OUTSL:
-		IOPORT_ASM("outsl");
-		break;
-	default:
-		abort();
-	}
-
-#undef IOPORT_ASM
+	if (width == 1)
+		asm volatile ("clc; inb %%dx, %%al"
+			      : "=@ccc" (denied), "+a" (eax) : "d" (dx));
+	else if (width == 2)
+		asm volatile ("clc; inw %%dx, %%ax"
+			      : "=@ccc" (denied), "+a" (eax) : "d" (dx));
+	else
+		asm volatile ("clc; inl %%dx, %%eax"
+			      : "=@ccc" (denied), "+a" (eax) : "d" (dx));
 
 	return !denied;
 }
 
 static inline bool ioport_inb(unsigned int port)
 {
-	return ioport_try(IOPORT_INB, port);
+	return ioport_in(port, 1);
 }
 
+/* Write 0. Returns whether that was executed */
 static inline bool ioport_outb(unsigned int port)
 {
-	return ioport_try(IOPORT_OUTB, port);
+	uint16_t dx = port;
+	bool denied;
+
+	asm volatile ("clc; outb %%al, %%dx" : "=@ccc" (denied) : "a" (0), "d" (dx));
+
+	return !denied;
 }
 
 /*
- * Ports which may be touched
+ * Ports which may be read
  */
 
 static uint8_t ioport_claimed[IOPORT_NR];
@@ -249,10 +159,7 @@ static inline void ioport_init(void)
 	memset(ioport_claimed, 1, sizeof(ioport_claimed));
 
 	file = fopen("/proc/ioports", "r");
-	if (!file)
-		return;
-
-	while (fgets(line, sizeof(line), file)) {
+	while (file && fgets(line, sizeof(line), file)) {
 		if (sscanf(line, " %x-%x", &from, &to) != 2 || to < from ||
 		    to >= IOPORT_NR)
 			continue;
@@ -264,7 +171,8 @@ static inline void ioport_init(void)
 		for (port = from; known && port <= to; port++)
 			ioport_claimed[port] = 1;
 	}
-	fclose(file);
+	if (file)
+		fclose(file);
 }
 
 /* Does nothing claim any of these ports? */
@@ -283,22 +191,10 @@ static inline bool ioport_may_read(unsigned int port, unsigned int num)
 	return true;
 }
 
-static inline bool ioport_may_write(unsigned int port, unsigned int num)
-{
-	return ioport_may_read(port, num) &&
-	       (port >= 0x1000 || (port == IOPORT_POST && num == 1));
-}
-
-/**
- * ioport_find() - Find ports which nothing claims
- * @num:	How many, side by side
- * @align:	What to count the first one modulo, 1 if it does not matter
- * @phase:	What the first one is to be modulo @align
- * @below:	All of them are below this port, IOPORT_NR if anywhere
- *
- * All may be read and written.
- *
- * Return: the first of the highest such ports, -1 if there are none
+/*
+ * Find @num ports in a row which nothing claims, of which the first one is
+ * @phase modulo @align. Returns the highest such below @below, -1 if none is.
+ * Old devices that do not show up are below 0x1000.
  */
 static inline int ioport_find(unsigned int num, unsigned int align,
 			      unsigned int phase, unsigned int below)
@@ -306,7 +202,7 @@ static inline int ioport_find(unsigned int num, unsigned int align,
 	int port;
 
 	for (port = (int)below - (int)num; port >= 0x1000; port--) {
-		if (port % align == phase && ioport_may_write(port, num))
+		if (port % align == phase && ioport_may_read(port, num))
 			return port;
 	}
 
@@ -351,6 +247,38 @@ static inline pid_t ioport_wait(pid_t pid, int *status)
 	} while (ret < 0 && errno == EINTR);
 
 	return ret;
+}
+
+/* Let the caller be traced, and stop */
+static inline void ioport_stop(void)
+{
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		_exit(errno);
+	syscall(SYS_kill, getpid(), SIGSTOP);
+}
+
+/* A child that has the bitmap of the caller and is stopped, or -errno */
+static inline pid_t ioport_fork_stopped(void)
+{
+	pid_t pid = ioport_fork();
+	int status;
+
+	if (!pid) {
+		ioport_stop();
+		_exit(EINTR);
+	}
+	if (pid < 0 || ioport_wait(pid, &status) != pid)
+		return -errno;
+	if (!WIFSTOPPED(status))
+		return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
+
+	return pid;
+}
+
+static inline void ioport_end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	ioport_wait(pid, NULL);
 }
 
 /* Give up root and all capabilities */
@@ -439,14 +367,19 @@ static inline bool ioport_allows(const struct ioport_map *map,
 	return true;
 }
 
-/**
- * ioport_view() - Read the I/O bitmap of another task
- * @pid:	A tracee of the caller, which is stopped
- * @map:	Where to write the bitmap to, all ones if there is none
- *
- * It shows what ioperm() has enabled. iopl() does not count.
- *
- * Return: 0, -ENXIO if the task has no bitmap, or the error of ptrace()
+static inline bool ioport_allows_any(const struct ioport_map *map)
+{
+	struct ioport_map none;
+
+	ioport_clear_all(&none);
+
+	return memcmp(map, &none, sizeof(none));
+}
+
+/*
+ * Read the bitmap of a stopped tracee: what ioperm() has enabled, iopl() does
+ * not count. Returns 0, -ENXIO if the task has no bitmap, or another error;
+ * then no port is enabled in @map.
  */
 static inline int ioport_view(pid_t pid, struct ioport_map *map)
 {
@@ -462,45 +395,20 @@ static inline int ioport_view(pid_t pid, struct ioport_map *map)
 	return iov.iov_len == sizeof(map->deny) ? 0 : -EMSGSIZE;
 }
 
-/**
- * ioport_view_self() - Read the I/O bitmap of the caller
- * @map:	Where to write the bitmap to, all ones if there is none
- *
- * A task cannot trace itself. But a child has the very same bitmap until one
- * of the two changes it, so a child is looked at, and is gone when this
- * returns. So is its reference on the bitmap.
- *
- * Return: as ioport_view(), or the error of fork()
+/*
+ * The same of the caller. A task cannot trace itself, but a child has the very
+ * same bitmap until one of the two changes it.
  */
 static inline int ioport_view_self(struct ioport_map *map)
 {
-	int ret, status;
-	pid_t pid;
+	pid_t pid = ioport_fork_stopped();
+	int ret = pid;
 
 	ioport_clear_all(map);
-
-	pid = ioport_fork();
-	if (pid < 0)
-		return -errno;
-	if (!pid) {
-		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
-			_exit(errno);
-		syscall(SYS_kill, getpid(), SIGSTOP);
-		_exit(EINTR);
+	if (pid > 0) {
+		ret = ioport_view(pid, map);
+		ioport_end(pid);
 	}
-
-	if (ioport_wait(pid, &status) != pid)
-		return -errno;
-	if (WIFEXITED(status))
-		return -WEXITSTATUS(status);
-	if (WIFSIGNALED(status))
-		return -EINTR;
-
-	ret = ioport_view(pid, map);
-
-	kill(pid, SIGKILL);
-	if (ioport_wait(pid, &status) != pid)
-		return -errno;
 
 	return ret;
 }
@@ -519,12 +427,59 @@ static inline unsigned int ioport_differs(const struct ioport_map *a,
 	return port;
 }
 
-/* May the port not be touched, or does INB do what the model says? */
+/* May the port not be read, or does INB do what the model says? */
 static inline bool ioport_agrees(const struct ioport_map *model,
 				 unsigned int port)
 {
 	return !ioport_may_read(port, 1) ||
 	       ioport_inb(port) == ioport_allows(model, port, 1);
+}
+
+/* Are the eight ports of a byte and those around it all the same? */
+static inline bool ioport_uniform(const struct ioport_map *map, unsigned int byte)
+{
+	const uint8_t *deny = map->deny + byte;
+
+	return byte && byte < IOPORT_MAP_BYTES - 1 && (*deny == 0 || *deny == 0xff) &&
+	       deny[-1] == *deny && deny[1] == *deny;
+}
+
+/*
+ * Compare a model with the stored bitmap, of the caller or of a stopped tracee,
+ * and with what INB of the caller does: at all ports, or with @was where
+ * something changes or did in that one, and here and there between. Returns what
+ * is wrong, or an empty string.
+ */
+static inline const char *ioport_wrong(const struct ioport_map *model,
+				       const struct ioport_map *was, pid_t pid)
+{
+	struct ioport_map seen;
+	static char text[64];
+	unsigned int port;
+	int ret;
+
+	ret = pid ? ioport_view(pid, &seen) : ioport_view_self(&seen);
+	if (ret && ret != -ENXIO)
+		return strerror(-ret);
+	if (ioport_allows_any(model) != !ret)
+		return ret ? "no bitmap" : "a bitmap without ports";
+	if (memcmp(model, &seen, sizeof(seen))) {
+		sprintf(text, "port 0x%x is wrong in the bitmap",
+			ioport_differs(model, &seen));
+		return text;
+	}
+
+	for (port = 0; port < IOPORT_NR && !pid; port++) {
+		if (was && (port + 1) % IOPORT_LINE > 1 &&
+		    ioport_uniform(model, port / 8) && ioport_uniform(was, port / 8))
+			continue;
+		if (!ioport_agrees(model, port)) {
+			sprintf(text, "port 0x%x is wrong for INB", port);
+			return text;
+		}
+	}
+
+	return "";
 }
 
 /*
@@ -574,11 +529,9 @@ static inline int ioport_errno(void)
 	return -WEXITSTATUS(status);
 }
 
-/**
- * ioport_skip_reason() - Say why no port can be enabled
- *
- * Return: the reason for a SKIP, or NULL if ports can be enabled, or if that
- * fails in a way that is for the test to find out
+/*
+ * Say why no port can be enabled: the reason for a SKIP, or NULL if ports can
+ * be enabled, or if that fails in a way that is for the test to find out.
  */
 static inline const char *ioport_skip_reason(void)
 {

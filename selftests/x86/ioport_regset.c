@@ -30,39 +30,25 @@
 
 /* A call of ioperm(). A negative num disables, 0 ends a list */
 struct call {
-	int	from;
-	int	num;
+	int	from, num;
 };
 
-static int do_calls(const struct call *calls)
+/* Do the calls, in the task if @doing, and to @map */
+static bool do_calls(const struct call *calls, bool doing, struct ioport_map *map)
 {
+	bool done = true;
 	int i;
 
+	ioport_clear_all(map);
 	for (i = 0; i < MAX_CALLS && calls[i].num; i++) {
-		if (ioperm(calls[i].from, abs(calls[i].num), calls[i].num > 0))
-			return -1;
+		ioport_set(map, calls[i].from, abs(calls[i].num), calls[i].num > 0);
+		if (doing)
+			done &= !ioperm(calls[i].from, abs(calls[i].num), calls[i].num > 0);
 	}
 
-	return 0;
+	return done;
 }
 
-/* What the bitmap is after the calls. Returns whether there is one */
-static bool expected_map(const struct call *calls, struct ioport_map *map)
-{
-	struct ioport_map none;
-	int i;
-
-	ioport_clear_all(&none);
-	*map = none;
-	for (i = 0; i < MAX_CALLS && calls[i].num; i++) {
-		ioport_set(map, calls[i].from, abs(calls[i].num),
-			   calls[i].num > 0);
-	}
-
-	return memcmp(map, &none, sizeof(none));
-}
-
-/* Calls which leave some ports */
 static const struct call some_ports[][MAX_CALLS] = {
 	{ { 0x80, 1 } },
 	{ { 0, 1 } },
@@ -82,12 +68,10 @@ static const struct call some_ports[][MAX_CALLS] = {
 	{ { 0x80, 1 }, { 65535, 1 } },
 	{ { 0x80, 1 }, { 65535, 1 }, { 65535, -1 } },
 	{ { 0x80, 1 }, { 65535, 1 }, { 0x80, -1 } },
-	{ { 0x378, 3 }, { 0x70, 2 }, { 0xcf8, 8 }, { 0xc000, 0x1000 },
-	  { 0xc800, -1 } },
+	{ { 0x378, 3 }, { 0x70, 2 }, { 0xcf8, 8 }, { 0xc000, 0x1000 }, { 0xc800, -1 } },
 	{ { 512, 512 }, { 1536, 512 }, { 3072, 1 } },
 };
 
-/* Calls which leave none */
 static const struct call no_ports[][MAX_CALLS] = {
 	{ },
 	{ { 0x80, -1 } },
@@ -96,21 +80,17 @@ static const struct call no_ports[][MAX_CALLS] = {
 };
 
 #ifdef __x86_64__
-/* The code segment of 32 bit programs on a 64 bit kernel */
-#define USER32_CS		0x23
-
-#define INT3			0xcc
-
 /*
  * Go on in 32 bit code, which stops with SIGTRAP. With lret it would be
  * simpler, but QEMU's TCG before 9.1 crashes the guest then.
  */
 static void stop_in_32bit_code(void)
 {
+	/* The code segment of 32 bit programs on a 64 bit kernel */
 	struct {
 		uint32_t	ip;
 		uint16_t	cs;
-	} target = { .cs = USER32_CS };
+	} target = { .cs = 0x23 };
 	uint8_t *code;
 
 	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
@@ -118,7 +98,8 @@ static void stop_in_32bit_code(void)
 	if (code == MAP_FAILED)
 		_exit(KSFT_FAIL);
 
-	memset(code, INT3, 4096);
+	/* INT3 */
+	memset(code, 0xcc, 4096);
 	target.ip = (uintptr_t)code;
 	asm volatile ("ljmpl *%0" : : "m" (target) : "memory");
 }
@@ -130,6 +111,8 @@ static void stop_in_32bit_code(void)
 #endif
 
 FIXTURE(regset) {
+	pid_t			pid;
+	struct ioport_map	map;
 };
 
 FIXTURE_VARIANT(regset) {
@@ -144,37 +127,31 @@ FIXTURE_VARIANT_ADD(regset, code_64)	{ .unit = 8, .signal = SIGSTOP };
 FIXTURE_VARIANT_ADD(regset, code_32)	{ .unit = 4, .signal = SIGTRAP };
 
 /* Start a tracee which makes the calls and stops. Returns the signal, or -1 */
-static int start_tracee(const FIXTURE_VARIANT(regset) *variant,
-			const struct call *calls, int level, pid_t *pid)
+static int start(FIXTURE_DATA(regset) *self, const FIXTURE_VARIANT(regset) *variant,
+		 const struct call *calls, int level)
 {
 	int status;
 
-	*pid = ioport_fork();
-	if (!*pid) {
-		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) || iopl(level) ||
-		    do_calls(calls))
+	self->pid = ioport_fork();
+	if (!self->pid) {
+		if (iopl(level) || !do_calls(calls, true, &self->map))
 			_exit(KSFT_FAIL);
-		if (variant->signal == SIGTRAP)
+		if (variant->signal == SIGTRAP && !ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 			stop_in_32bit_code();
-		raise(SIGSTOP);
+		ioport_stop();
 		_exit(KSFT_FAIL);
 	}
-	if (*pid < 0 || ioport_wait(*pid, &status) != *pid ||
+	do_calls(calls, false, &self->map);
+	if (self->pid < 0 || ioport_wait(self->pid, &status) != self->pid ||
 	    !WIFSTOPPED(status))
 		return -1;
 
 	return WSTOPSIG(status);
 }
 
-static void end_tracee(pid_t pid)
-{
-	kill(pid, SIGKILL);
-	ioport_wait(pid, NULL);
-}
-
-/* A read of @size bytes has to give @error, or the beginning of @want */
-static void expect_regset(struct __test_metadata *_metadata, pid_t pid,
-			  size_t size, int error, const struct ioport_map *want)
+/* A read of @size bytes has to give @error, or the beginning of the map */
+static void expect_regset(struct __test_metadata *_metadata, FIXTURE_DATA(regset) *self,
+			  size_t size, int error)
 {
 	/* Room for more, to see what is written behind the register set */
 	static uint8_t buf[IOPORT_MAP_BYTES + 4096];
@@ -184,17 +161,13 @@ static void expect_regset(struct __test_metadata *_metadata, pid_t pid,
 	int ret;
 
 	memset(buf, unused, sizeof(buf));
-	ret = ptrace(PTRACE_GETREGSET, pid, (void *)NT_386_IOPERM, &iov);
+	ret = ptrace(PTRACE_GETREGSET, self->pid, (void *)NT_386_IOPERM, &iov);
 	EXPECT_EQ(error, ret ? errno : 0) {
 		TH_LOG("size %zu", size);
 	}
-
 	if (!error) {
-		len = size < sizeof(*want) ? size : sizeof(*want);
-		EXPECT_EQ(len, iov.iov_len) {
-			TH_LOG("size %zu", size);
-		}
-		EXPECT_EQ(0, memcmp(want, buf, len)) {
+		len = size < sizeof(self->map) ? size : sizeof(self->map);
+		EXPECT_TRUE(iov.iov_len == len && !memcmp(&self->map, buf, len)) {
 			TH_LOG("size %zu", size);
 		}
 	}
@@ -212,41 +185,35 @@ FIXTURE_SETUP(regset)
 	struct user_regs_struct regs;
 	struct iovec iov = { .iov_base = &regs, .iov_len = sizeof(regs) };
 	int signal;
-	pid_t pid;
 
 	if (reason)
 		SKIP(return, "%s", reason);
 
-	signal = start_tracee(variant, no_ports[0], 0, &pid);
+	signal = start(self, variant, no_ports[0], 0);
 	ASSERT_LT(0, signal);
 	if (signal != variant->signal)
 		SKIP(return, "32 bit code cannot be executed");
 
 	/* As many registers of 4 or 8 bytes as the code has */
-	ASSERT_EQ(0, ptrace(PTRACE_GETREGSET, pid, (void *)NT_PRSTATUS, &iov));
+	ASSERT_EQ(0, ptrace(PTRACE_GETREGSET, self->pid, (void *)NT_PRSTATUS, &iov));
+	ioport_end(self->pid);
 	if (iov.iov_len != (variant->unit == 8 ? 27 * 8 : 17 * 4))
 		SKIP(return, "kernel without IA32_EMULATION");
-	end_tracee(pid);
 }
 
-FIXTURE_TEARDOWN(regset)
-{
-}
+FIXTURE_TEARDOWN(regset) {}
 
 TEST_F(regset, no_bitmap)
 {
 	static const size_t sizes[] = { 0, 8, IOPORT_MAP_BYTES };
 	unsigned int i, j, level;
-	pid_t pid;
 
 	for (i = 0; i < ARRAY_SIZE(no_ports); i++) {
 		for (level = 0; level <= 3; level += 3) {
-			ASSERT_LT(0, start_tracee(variant, no_ports[i], level,
-						  &pid));
+			ASSERT_LT(0, start(self, variant, no_ports[i], level));
 			for (j = 0; j < ARRAY_SIZE(sizes); j++)
-				expect_regset(_metadata, pid, sizes[j], ENXIO,
-					      NULL);
-			end_tracee(pid);
+				expect_regset(_metadata, self, sizes[j], ENXIO);
+			ioport_end(self->pid);
 		}
 	}
 }
@@ -262,72 +229,58 @@ TEST_F(regset, contents_and_sizes)
 	const size_t bad[] = {
 		1, unit - 1, unit + 1, unit / 2, 8191, 8193, 8192 + unit / 2,
 	};
-	struct ioport_map map;
 	unsigned int i, j;
-	pid_t pid;
 
 	for (i = 0; i < ARRAY_SIZE(some_ports); i++) {
-		ASSERT_LT(0, start_tracee(variant, some_ports[i], 0, &pid));
-		ASSERT_TRUE(expected_map(some_ports[i], &map));
+		ASSERT_LT(0, start(self, variant, some_ports[i], 0));
 		for (j = 0; j < ARRAY_SIZE(good); j++)
-			expect_regset(_metadata, pid, good[j], 0, &map);
+			expect_regset(_metadata, self, good[j], 0);
 		for (j = 0; j < ARRAY_SIZE(bad); j++)
-			expect_regset(_metadata, pid, bad[j], EINVAL, NULL);
-		end_tracee(pid);
+			expect_regset(_metadata, self, bad[j], EINVAL);
+		ioport_end(self->pid);
 	}
 }
 
 /* iopl(3) neither hides the bitmap nor changes it */
 TEST_F(regset, iopl_is_not_in_it)
 {
-	struct ioport_map map;
-	pid_t pid;
-
-	ASSERT_LT(0, start_tracee(variant, some_ports[0], 3, &pid));
-	expected_map(some_ports[0], &map);
-	expect_regset(_metadata, pid, sizeof(map), 0, &map);
-	end_tracee(pid);
+	ASSERT_LT(0, start(self, variant, some_ports[0], 3));
+	expect_regset(_metadata, self, IOPORT_MAP_BYTES, 0);
+	ioport_end(self->pid);
 }
 
 /* A tracer can neither enable nor disable a port */
 TEST_F(regset, read_only)
 {
-	struct ioport_map map, wish = { };
+	struct ioport_map wish = { };
 	struct iovec iov = { .iov_base = &wish, .iov_len = sizeof(wish) };
-	pid_t pid;
+	unsigned int i;
 
-	ASSERT_LT(0, start_tracee(variant, some_ports[0], 0, &pid));
-	EXPECT_EQ(-1, ptrace(PTRACE_SETREGSET, pid, (void *)NT_386_IOPERM,
-			     &iov));
-	EXPECT_EQ(EOPNOTSUPP, errno);
-	expected_map(some_ports[0], &map);
-	expect_regset(_metadata, pid, sizeof(map), 0, &map);
-	end_tracee(pid);
-
-	ASSERT_LT(0, start_tracee(variant, no_ports[0], 0, &pid));
-	EXPECT_EQ(-1, ptrace(PTRACE_SETREGSET, pid, (void *)NT_386_IOPERM,
-			     &iov));
-	expect_regset(_metadata, pid, sizeof(map), ENXIO, NULL);
-	end_tracee(pid);
+	for (i = 0; i < 2; i++) {
+		ASSERT_LT(0, start(self, variant, i ? some_ports[0] : no_ports[0], 0));
+		EXPECT_EQ(-1, ptrace(PTRACE_SETREGSET, self->pid,
+				     (void *)NT_386_IOPERM, &iov));
+		EXPECT_TRUE(!i || errno == EOPNOTSUPP);
+		expect_regset(_metadata, self, IOPORT_MAP_BYTES, i ? 0 : ENXIO);
+		ioport_end(self->pid);
+	}
 }
 
 TEST_F(regset, bad_address)
 {
 	struct iovec iov = { .iov_base = NULL, .iov_len = IOPORT_MAP_BYTES };
-	pid_t pid;
 
-	ASSERT_LT(0, start_tracee(variant, some_ports[0], 0, &pid));
-	EXPECT_EQ(-1, ptrace(PTRACE_GETREGSET, pid, (void *)NT_386_IOPERM,
-			     &iov));
+	ASSERT_LT(0, start(self, variant, some_ports[0], 0));
+	EXPECT_EQ(-1, ptrace(PTRACE_GETREGSET, self->pid, (void *)NT_386_IOPERM, &iov));
 	EXPECT_EQ(EFAULT, errno);
-	end_tracee(pid);
+	ioport_end(self->pid);
 }
 
 /*
  * Core dumps of several threads, each with its own ports
  */
-#define THREADS			4
-#define STACK_SIZE		16384
+#define THREADS			8
+#define STACK_SIZE		65536
 
 struct thread {
 	struct call	calls[MAX_CALLS];
@@ -344,6 +297,11 @@ static const struct thread all_threads[THREADS] = {
 	/* These have no bitmap */
 	{ .calls = { { 0x80, 1 }, { 0x80, -1 } } },
 	{ .level = 3 },
+	/* One low port is enough for the whole note */
+	{ .calls = { { 0, 1 } } },
+	{ .calls = { { 0x1e, 1 } } },
+	{ .calls = { { 0x2e, 1 } } },
+	{ .calls = { { 62, 1 } } },
 };
 
 FIXTURE(coredump) {
@@ -389,21 +347,17 @@ FIXTURE_SETUP(coredump)
 }
 
 /* As it is called in the parent, all processes share self */
-FIXTURE_TEARDOWN_PARENT(coredump)
-{
-}
-
-static void set_ports(struct thread *thread)
-{
-	if (iopl(thread->level) || do_calls(thread->calls))
-		_exit(KSFT_FAIL);
-	__atomic_store_n(&thread->tid, syscall(SYS_gettid), __ATOMIC_RELEASE);
-}
+FIXTURE_TEARDOWN_PARENT(coredump) {}
 
 static int run_thread(void *arg)
 {
-	set_ports(arg);
-	for (;;)
+	struct thread *thread = arg;
+	struct ioport_map map;
+
+	if (iopl(thread->level) || !do_calls(thread->calls, true, &map))
+		_exit(KSFT_FAIL);
+	__atomic_store_n(&thread->tid, syscall(SYS_gettid), __ATOMIC_RELEASE);
+	while (thread->tid != getpid())
 		pause();
 
 	return 0;
@@ -428,7 +382,7 @@ static void dump_core(struct thread *threads)
 		while (!__atomic_load_n(&threads[i].tid, __ATOMIC_ACQUIRE))
 			sched_yield();
 	}
-	set_ports(&threads[0]);
+	run_thread(&threads[0]);
 	raise(SIGSEGV);
 	_exit(KSFT_FAIL);
 }
@@ -448,8 +402,6 @@ static const uint8_t *read_core(struct __test_metadata *_metadata, size_t *size)
 	ASSERT_EQ(0, fstat(fd, &st));
 	core = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	ASSERT_TRUE(core != MAP_FAILED);
-	close(fd);
-	globfree(&files);
 	*size = st.st_size;
 
 	return core;
@@ -462,13 +414,13 @@ static void check_notes(struct __test_metadata *_metadata,
 			struct thread *threads, const uint8_t *pos,
 			const uint8_t *end)
 {
+	struct thread *thread = NULL, *last = threads + THREADS;
 	const struct elf_prstatus *status;
-	struct thread *thread = NULL;
 	const ElfW(Nhdr) *note;
 	struct ioport_map map;
-	int i, nr_threads = 0;
 	const uint8_t *desc;
 	const char *name;
+	int nr = 0;
 
 	while (pos < end) {
 		note = (const void *)pos;
@@ -480,32 +432,30 @@ static void check_notes(struct __test_metadata *_metadata,
 		if (note->n_type == NT_PRSTATUS && !strcmp(name, "CORE")) {
 			ASSERT_EQ(sizeof(*status), note->n_descsz);
 			status = (const void *)desc;
-			thread = NULL;
-			for (i = 0; i < THREADS; i++) {
-				if (threads[i].tid == status->pr_pid)
-					thread = &threads[i];
+			for (thread = threads; thread < last; thread++) {
+				if (thread->tid == status->pr_pid)
+					break;
 			}
-			ASSERT_TRUE(!!thread);
-			nr_threads++;
+			ASSERT_TRUE(thread < last);
+			nr++;
 		}
 
 		if (note->n_type != NT_386_IOPERM || strcmp(name, "LINUX"))
 			continue;
-		ASSERT_TRUE(!!thread);
-		EXPECT_FALSE(thread->found);
+		ASSERT_TRUE(thread && !thread->found);
 		thread->found = true;
-		expected_map(thread->calls, &map);
-		ASSERT_EQ(sizeof(map), note->n_descsz);
-		EXPECT_EQ(0, memcmp(&map, desc, sizeof(map))) {
+		do_calls(thread->calls, false, &map);
+		EXPECT_TRUE(note->n_descsz == sizeof(map) &&
+			    !memcmp(&map, desc, sizeof(map))) {
 			TH_LOG("the ports of thread %zd", thread - threads);
 		}
 	}
 
-	EXPECT_EQ(THREADS, nr_threads);
-	for (i = 0; i < THREADS; i++) {
-		EXPECT_EQ(expected_map(threads[i].calls, &map),
-			  threads[i].found) {
-			TH_LOG("the note of thread %d", i);
+	EXPECT_EQ(THREADS, nr);
+	for (thread = threads; thread < last; thread++) {
+		do_calls(thread->calls, false, &map);
+		EXPECT_EQ(ioport_allows_any(&map), thread->found) {
+			TH_LOG("the note of thread %zd", thread - threads);
 		}
 	}
 }
@@ -514,7 +464,7 @@ TEST_F(coredump, notes)
 {
 	const ElfW(Phdr) *segment;
 	const ElfW(Ehdr) *header;
-	const uint8_t *core;
+	const uint8_t *core, *notes;
 	int i, status, found = 0;
 	size_t size;
 	pid_t pid;
@@ -524,9 +474,8 @@ TEST_F(coredump, notes)
 	if (!pid)
 		dump_core(self->threads);
 	ASSERT_EQ(pid, ioport_wait(pid, &status));
-	ASSERT_TRUE(WIFSIGNALED(status));
-	ASSERT_EQ(SIGSEGV, WTERMSIG(status));
-	ASSERT_TRUE(WCOREDUMP(status));
+	ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV &&
+		    WCOREDUMP(status));
 
 	core = read_core(_metadata, &size);
 	header = (const void *)core;
@@ -539,9 +488,8 @@ TEST_F(coredump, notes)
 		if (segment[i].p_type != PT_NOTE)
 			continue;
 		ASSERT_LE(segment[i].p_offset + segment[i].p_filesz, size);
-		check_notes(_metadata, self->threads,
-			    core + segment[i].p_offset,
-			    core + segment[i].p_offset + segment[i].p_filesz);
+		notes = core + segment[i].p_offset;
+		check_notes(_metadata, self->threads, notes, notes + segment[i].p_filesz);
 		found++;
 	}
 	EXPECT_EQ(1, found);
