@@ -2,7 +2,7 @@
 """Measure in a guest what I/O ports cost: time of a switch, and memory.
 
 ioperm_latency is a selftest of the series.  In bench/, ioperm_turns times
-rounds of three and more tasks and of one that changes its ports, and
+rounds of more tasks and of one that changes its ports, and
 ioperm_memory reads what the slab allocator takes for the bitmaps of many tasks.
 """
 
@@ -35,12 +35,31 @@ WORDS = {
     "growth-up": "a port in each of 128 lines, one by one",
     "growth-down": "the same from the highest",
 }
-# Ports of the tasks as ioperm_turns takes them.
+# Ports of the tasks as both programs take them.
 CARDS = ("0x378-0x37a+0xd800-0xd807", "0x378-0x37a+0xdc00-0xdc07")
+PCIUTILS = "0xcf8-0xcff+0xc000-0xcffe"
+# What ioperm_latency times beside its own cases.
+TASK_CASES = {
+    "shared-65535": "65535,=",
+    "pair-1024-1025": "1024,1025",
+    "pair-65534-65535": "65534,65535",
+    "pair-every-line": "0/512,1/512",
+    "pair-interleaved": "0/1024,512/1024",
+    "pair-eight-lines": "0/8192,4096/8192",
+    "pair-parallel-ports": ",".join(CARDS),
+    "pair-pciutils": f"{PCIUTILS},{PCIUTILS}",
+    "pair-all-but-one": "1-65535,0+2-65535",
+    "pair-iopl": "iopl,iopl",
+    # On both sides of the edges of bytes, longs and lines.
+    **{f"sweep-{port}": f"{port},{port ^ 1}" for port in (
+        0, 31, 63, 64, 127, 511, 512, 1023, 1024, 2048, 4096, 8192, 12288,
+        16384, 24576, 32768, 40960, 49152, 57344, 65535)},
+}
+TASK_WORDS = [word for name, tasks in TASK_CASES.items()
+              for word in ("--tasks", f"{name}={tasks}")]
 ROUNDS = {
     "none, none, none": "none,none,none",
     "0x62 and 0x66, 0x70": "0x62+0x66,0x70-0x71",
-    "0x80, 0x81, 0x82": "0x80,0x81,0x82",
     "0x80, 0x81, iopl(3)": "0x80,0x81,iopl",
     "0x80, 65535, iopl(3)": "0x80,65535,iopl",
     "0x80, 65535, two parallel ports": f"0x80,65535,{CARDS[0]}",
@@ -87,7 +106,7 @@ def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
 
     side: names the logs.  cases: only these, by default all.
     """
-    words = [word for name in cases for word in ("--case", name)]
+    words = ["--case", f"@({'|'.join(cases)})"] if cases else TASK_WORDS
     options = {"icount": "" if kvm else "wait-idle", "kvm": kvm}
     found = run_in_guest(folder, f"bench-{side}",
                          selftest(f"x86/{PORTS}_64"), words, **options)

@@ -28,6 +28,7 @@ from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, build_lock, digest,
 from tools.figures import (PROGRAMS, SIDES, add_cells, now, read_cells,
                            result_of)
 from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, closure
+from tools.measure_ports import TASK_WORDS
 from tools.measure_yield import run_isolated
 from tools.series.apply import begin, sparse_tree
 from tools.series.base import ME, REPO
@@ -72,7 +73,7 @@ HACKBENCH = {
 # Program and part, columns, arguments. {seed} is the number of the run, the
 # same on all columns.
 PLAN = (
-    ("ioperm_latency", PAST, ""),
+    ("ioperm_latency", PAST, shlex.join(TASK_WORDS)),
     ("yield_latency", SCHEDULED, "{features}"),
     ("pi_ping.threads", SIDES, "--layout threads"),
     ("pi_ping.processes", SCHEDULED, "--layout processes"),

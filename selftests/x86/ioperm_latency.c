@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -89,12 +90,17 @@ static bool has_post_port;
 #define set(x, value)	__atomic_store_n(&(x), value, __ATOMIC_RELAXED)
 
 /* The result has the first of the worst. */
-#define report(_verdict, ...) do {					\
-	if ((_verdict) > sh->result.verdict) {				\
-		snprintf(sh->result.reason, sizeof(sh->result.reason), __VA_ARGS__); \
-		sh->result.verdict = (_verdict);			\
-	}								\
-} while (0)
+static __printf(2, 3) void report(enum verdict verdict, const char *fmt, ...)
+{
+	va_list args;
+
+	if (verdict <= sh->result.verdict)
+		return;
+	sh->result.verdict = verdict;
+	va_start(args, fmt);
+	vsnprintf(sh->result.reason, sizeof(sh->result.reason), fmt, args);
+	va_end(args);
+}
 
 /* Enable the ports of a task, and note the highest one */
 static void set_ports(const char *spec, int *highest)
@@ -366,11 +372,12 @@ static void write_json(FILE *file, const struct latency_case *c, const char *sta
 		names[r->verdict]);
 	if (strchr(c->tasks, ',') && r->highest[0] >= 0 && r->highest[1] >= 0)
 		fprintf(file, ", \"highest_port\": [%d, %d]", r->highest[0], r->highest[1]);
-	if (r->verdict != OK)
+	if (r->verdict != OK) {
 		fprintf(file, ", \"reason\": \"%s\"}", r->reason);
-	else
-		fprintf(file, ", \"rounds\": %lu, \"min\": %llu, \"p50\": %llu, \"p99\": %llu, \"max\": %llu}",
-			rounds, r->min, r->p50, r->p99, r->max);
+		return;
+	}
+	fprintf(file, ", \"rounds\": %lu, \"min\": %llu, \"p50\": %llu", rounds, r->min, r->p50);
+	fprintf(file, ", \"p99\": %llu, \"max\": %llu}", r->p99, r->max);
 }
 
 static void run_case(const struct latency_case *c, const char *skip)
@@ -439,8 +446,8 @@ int main(int argc, char **argv)
 		}
 	}
 	if (!rounds || rounds > MAX_ROUNDS || optind < argc)
-		ksft_exit_fail_msg("usage: %s [--rounds 1..%d] [--case PATTERN] [--tasks NAME=PORTS,PORTS...]... [--json FILE]\n",
-				   argv[0], MAX_ROUNDS);
+		ksft_exit_fail_msg("usage: %s [--rounds N] [--case PATTERN] [--tasks NAME=PORTS,...]... [--json FILE]\n",
+				   argv[0]);
 
 	/* Whoever started this may have set it to be ignored. */
 	signal(SIGALRM, SIG_DFL);
