@@ -445,9 +445,10 @@ int main(int argc, char **argv)
 			rounds = 0;
 		}
 	}
-	if (!rounds || rounds > MAX_ROUNDS || optind < argc)
-		ksft_exit_fail_msg("usage: %s [--rounds N] [--case PATTERN] [--tasks NAME=PORTS,...]... [--json FILE]\n",
-				   argv[0]);
+	if (!rounds || rounds > MAX_ROUNDS || optind < argc) {
+		ksft_print_msg("usage: %s [--rounds N] [--case PATTERN]\n", argv[0]);
+		ksft_exit_fail_msg("       [--tasks NAME=PORTS,PORTS...]... [--json FILE]\n");
+	}
 
 	/* Whoever started this may have set it to be ignored. */
 	signal(SIGALRM, SIG_DFL);
