@@ -161,10 +161,8 @@ struct x86_io_bitmap {
 };"""
 SERIES_TSS = """\
 struct x86_io_bitmap {
+    u64 prev_sequence[2];
     unsigned int last;
-    struct {
-        u64 sequence;
-    } slot[2];
     unsigned long bitmap[2][IO_BITMAP_LONGS + 1];
 };"""
 BASE = """\

@@ -210,7 +210,7 @@ static void prepare(struct subject *s)
 	for (; area < s->areas + nr_areas; area++) {
 		memset(area->tss + s->kind->bitmap, 0xff, sizeof(view));
 		if (s->kind == &kinds[SERIES])
-			((struct x86_io_bitmap_series *)(area->tss + s->kind->to))->slot[1].sequence = 3;
+			((struct x86_io_bitmap_series *)(area->tss + s->kind->to))->prev_sequence[1] = 3;
 		for (which = 0; which < 2; which++) {
 			view_of(s->pair, which, view);
 			if (s->kind == &kinds[SERIES])
