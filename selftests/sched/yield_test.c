@@ -260,19 +260,19 @@ TEST_F_TIMEOUT(yield, test, 15)
 	TH_LOG("off, on: share %.2f %.2f %%, late %ld/%ld %ld/%ld, longest %lld %lld, last %ld %ld",
 	       a->share, b->share, a->late, a->waits, b->late, b->waits,
 	       a->longest, b->longest, before, now);
-	if (!alone || b->waits < 15)
+	if (!alone || (b->waits < 15 && b->share >= variant->least))
 		SKIP(return, "%s", alone ? "too few waits" : "others used the CPU");
 	EXPECT_LE(variant->least, b->share);
 	EXPECT_GE(variant->most ?: 100, b->share);
 	if (first->role == WORKER)
-		EXPECT_GE(b->share, 0.95 * a->share);
+		EXPECT_GE(b->share, 0.9 * a->share);
 	EXPECT_LE(b->late, b->waits / 100);
 	EXPECT_GE(now, variant->kept * before);
 	/* The bit is what matters, but not to slices of a tick or less. */
 	if (first->role == WORKER && first->slice == MSEC(100))
 		EXPECT_LT(a->share, 1);
 	if (bit >= 0 && first->slice == USEC(700))
-		EXPECT_LE(b->share, 1.02 * a->share);
+		EXPECT_LE(b->share, 1.1 * a->share);
 	/* The slice was back soon, and sched_getattr() never told other. */
 	if (first->role == STORMER) {
 		EXPECT_EQ(0, b->wrong);

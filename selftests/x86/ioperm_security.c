@@ -1118,7 +1118,8 @@ TEST_F_TIMEOUT(tasks, many_changes, TIMEOUT)
 #define FPU_VALUE	0x5a5a5a5a
 
 /* Keep a value in a register of the FPU, or write another one, for a while */
-static long use_fpu_here(long keep, long loops, long unused)
+static __attribute__((target("sse2"))) long use_fpu_here(long keep, long loops,
+							 long unused)
 {
 	const uint32_t wanted = keep ? FPU_VALUE : 0;
 	uint32_t value = wanted;
