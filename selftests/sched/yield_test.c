@@ -310,7 +310,7 @@ CASE(only_yielders) {
 	.nr = 9, .ms = 1000, .least = 5, .most = 20, .kept = 0.5 };
 CASE(bystander) {
 	.first = { HOG, S2 }, .others = { STORMER, MSEC(100), MSEC(400), -10 },
-	.nr = 1, .ms = 1000, .limit = MSEC(28) };
+	.nr = 1, .ms = 1000, .least = 33, .limit = MSEC(28) };
 #define BACK(_slice)							\
 	.first = { STORMER, _slice, MSEC(60) }, .nr = 3, .ms = 1500
 CASE(default_slice_back) { BACK(0) };
