@@ -53,7 +53,7 @@ def test_the_window_needs_ioperm_and_preemption(
 
 def test_a_kernel_with_the_series_is_known(box: Box) -> None:
     run = ask(box, "7.3.4", PORTS + "CONFIG_PREEMPT=y\n",
-              proc__kallsyms="0 T io_bitmap_load\n",
+              proc__kallsyms="0 T io_bitmap_view\n",
               sys__kernel__debug__sched__features="YIELD_TICK YIELD_SKIP\n")
     assert says(run, WINDOW) == "has" and run.status == 0
     assert "sched_yield() is that of the series" in run.out

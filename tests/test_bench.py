@@ -160,10 +160,11 @@ struct x86_io_bitmap {
     unsigned long bitmap[IO_BITMAP_LONGS + 1];
 };"""
 SERIES_TSS = """\
+struct x86_io_bitmap_slot {
+    unsigned long bitmap[IO_BITMAP_LONGS + 1];
+};
 struct x86_io_bitmap {
-    u64 prev_sequence[2];
-    unsigned int last;
-    unsigned long bitmap[2][IO_BITMAP_LONGS + 1];
+    struct x86_io_bitmap_slot slots[2];
 };"""
 BASE = """\
 static void tss_copy_io_bitmap(struct tss_struct *tss, struct io_bitmap *iobm)
@@ -183,10 +184,10 @@ static int io_bitmap_is_in(const struct io_bitmap *iobm, unsigned int i)
     return i >= iobm->first && i < iobm->end;
 }
 
-void io_bitmap_load(struct x86_io_bitmap *to, const struct io_bitmap *iobm)
+static void tss_copy_io_bitmap(struct x86_io_bitmap_slot *to, struct io_bitmap *iobm)
 {
     for (unsigned int i = 0; i < IO_BITMAP_LONGS; i++)
-        to->bitmap[0][i] = io_bitmap_is_in(iobm, i) ?
+        to->bitmap[i] = io_bitmap_is_in(iobm, i) ?
                            iobm->bitmap[i - iobm->first] : ~0UL;
 }
 """
@@ -199,7 +200,7 @@ def trees(tmp_path):
     for (side, tree), text, tss in zip(found.items(), (BASE, SERIES),
                                        (BASE_TSS, SERIES_TSS)):
         write(tree, dict(zip(measure_copy.HEADERS, (HEADER % tss, "")))
-              | {measure_copy.FUNCTIONS[side][0]: text})
+              | {measure_copy.SOURCE: text})
     return found
 
 
@@ -239,9 +240,9 @@ def test_cycles_are_per_copy_without_the_empty_call():
      "wrong copy: series, pair-0x80-0x81"),
     ("base", "= iobm->max;", "= 0;", "wrong copy: base, pair-0x80-65535"),
     ("series", "int io_bitmap_is_in(", "int gone(", "failed with status"),
-    ("series", "io_bitmap_load", "gone", r"no function io_bitmap_load\(\)")])
+    ("series", "tss_copy", "gone", r"no function tss_copy_io_bitmap\(\)")])
 def test_a_copy_that_is_wrong_or_not_there(trees, side, old, new, words):
-    path = trees[side] / measure_copy.FUNCTIONS[side][0]
+    path = trees[side] / measure_copy.SOURCE
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(Fail, match=words):
         measure_copy.measure_copy(trees, rounds=2)

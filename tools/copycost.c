@@ -2,9 +2,9 @@
 /*
  * Check and time the copies of an I/O bitmap to the TSS, in user space.
  *
- * tools/measure_copy.py generates copycost.h: the base's tss_copy_io_bitmap(),
- * the series' io_bitmap_load(), what they call and their structures, as they
- * stand in the two kernel trees. This program writes samples, not results:
+ * tools/measure_copy.py generates copycost.h: tss_copy_io_bitmap() of the base
+ * and of the series, what they call and their structures, as they stand in the
+ * two kernel trees. This program writes samples, not results:
  *
  *	<case> <base, series or nothing> <state> <calls in the sample> <its ticks>
  *
@@ -33,6 +33,7 @@ typedef struct { int counter; } refcount_t;
 #define ARRAY_SIZE(a)		(sizeof(a) / sizeof((a)[0]))
 
 #define __aligned(n)		__attribute__((__aligned__(n)))
+#define noinline		__attribute__((__noinline__))
 /* A call remains a call, as between two files of the kernel */
 #define __call			__attribute__((__noipa__))
 
@@ -79,16 +80,6 @@ static const char * const state_names[] = { "warm", "l1", "l2" };
 /* The empty call, which is subtracted */
 static __call void nothing(void *to, const void *task) { }
 
-/*
- * Two tasks in turn find their bitmaps in the TSS, and nothing is copied. What
- * is timed is the copy when three or more do: into a slot that has another one.
- */
-static __call void load_slot(void *to, const void *task)
-{
-	((struct x86_io_bitmap_series *)to)->last = 1;
-	io_bitmap_load(to, task);
-}
-
 /* A copy, and where in the TSS are what it is called with and the bitmap */
 typedef void (*copy_t)(void *to, const void *task);
 enum { BASE, SERIES, NOTHING };
@@ -97,10 +88,12 @@ static const struct kind {
 	copy_t		copy;
 	size_t		to, bitmap;
 } kinds[] = {
-	[BASE] = { "base", (copy_t)tss_copy_io_bitmap, 0,
+	[BASE] = { "base", (copy_t)tss_copy_io_bitmap_base, 0,
 		   offsetof(struct tss_struct_base, io_bitmap.bitmap) },
-	[SERIES] = { "series", load_slot, offsetof(struct tss_struct_series, io_bitmap),
-		     offsetof(struct tss_struct_series, io_bitmap.bitmap[0]) },
+	/* When three or more tasks run in turn: into a slot that has another one */
+	[SERIES] = { "series", (copy_t)tss_copy_io_bitmap_series,
+		     offsetof(struct tss_struct_series, io_bitmap.slots[0]),
+		     offsetof(struct tss_struct_series, io_bitmap.slots[0].bitmap) },
 	[NOTHING] = { "nothing", nothing },
 };
 
@@ -209,8 +202,6 @@ static void prepare(struct subject *s)
 
 	for (; area < s->areas + nr_areas; area++) {
 		memset(area->tss + s->kind->bitmap, 0xff, sizeof(view));
-		if (s->kind == &kinds[SERIES])
-			((struct x86_io_bitmap_series *)(area->tss + s->kind->to))->prev_sequence[1] = 3;
 		for (which = 0; which < 2; which++) {
 			view_of(s->pair, which, view);
 			if (s->kind == &kinds[SERIES])

@@ -22,13 +22,13 @@ from tools.tables import numbers, ratio, table
 
 ROUNDS = 2000
 SECONDS = 600
-# Where the function is.
-FUNCTIONS = {"base": ("arch/x86/kernel/process.c", "tss_copy_io_bitmap"),
-             "series": ("arch/x86/kernel/ioport.c", "io_bitmap_load")}
+# The function, and where it is.
+FUNCTION, SOURCE = "tss_copy_io_bitmap", "arch/x86/kernel/process.c"
+SIDES = ("base", "series")
 HEADERS = ("arch/x86/include/asm/processor.h",
            "arch/x86/include/asm/io_bitmap.h")
 # What it works on. Each side has its own.
-STRUCTS = ("x86_io_bitmap", "io_bitmap", "tss_struct")
+STRUCTS = ("x86_io_bitmap_slot", "x86_io_bitmap", "io_bitmap", "tss_struct")
 # The kernel's, as far as they change the code of these functions. popcnt is
 # for the builtin only, which the kernel patches in.
 FLAGS = ["-std=gnu11", "-O2", "-m64", "-march=x86-64", "-mtune=generic",
@@ -70,16 +70,15 @@ def functions(text: str, name: str) -> list[str]:
 
 def extract(side: str, tree: Path) -> str:
     """Return what a side copies with, as C for copycost.c."""
-    file, name = FUNCTIONS[side]
     headers = "\n".join((tree / header).read_text() for header in HEADERS)
     parts = re.findall(r"^#[ \t]*define[ \t]+IO_BITMAP_(?:.*\\\n)*.*$",
                        headers, re.M)
     parts += [row for tag in STRUCTS for row in re.findall(
         rf"^struct {tag} \{{$.*?^\}}[^;\n]*;", headers, re.M | re.S)]
     # The structure in the TSS is a part of the others.
-    parts += functions((tree / file).read_text(), name)
-    return re.sub(rf"\bstruct ({'|'.join(STRUCTS)})\b",
-                  rf"struct \1_{side}", "\n\n".join(parts)) + "\n"
+    parts += functions((tree / SOURCE).read_text(), FUNCTION)
+    return re.sub(rf"\b(struct (?:{'|'.join(STRUCTS)})|tss_\w+_io_bitmap)\b",
+                  rf"\1_{side}", "\n\n".join(parts)) + "\n"
 
 
 def cpuinfo(name: str) -> str:
@@ -123,7 +122,7 @@ def summary(text: str) -> dict[str, dict[str, dict[str, float]]]:
     return {case: {side: {state: round(max(0, middle[case, side, state]
                                            - middle[case, "nothing", state]),
                                        1)
-                          for state in STATES} for side in FUNCTIONS}
+                          for state in STATES} for side in SIDES}
             for case in dict.fromkeys(case for case, _, _ in middle)}
 
 
@@ -143,7 +142,7 @@ def measure_copy(trees: dict[str, Path],
     with scratch("copycost") as place:
         program = place / "copycost"
         program.with_suffix(".h").write_text(
-            "".join(extract(side, trees[side]) for side in FUNCTIONS))
+            "".join(extract(side, trees[side]) for side in SIDES))
         run_logged(["gcc", *FLAGS, f"-I{place}", "-o", str(program),
                     str(ROOT / "tools/copycost.c")], log,
                    what="compiling the copies in user space")
@@ -185,6 +184,6 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
     for case, sides in result["cases"].items():
         rows.append([label(case)])
         for state in STATES:
-            base, series = (sides[side][state] for side in FUNCTIONS)
+            base, series = (sides[side][state] for side in SIDES)
             rows[-1] += [*numbers((base, series)), ratio(series, base)]
     yield from table(head, rows)
