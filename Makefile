@@ -3,8 +3,9 @@
 #
 #   KSRC=path     take this kernel tree as base (it is only read) instead of the
 #                 distribution's source package
-#   KERNEL=6.12   the series for an older kernel of BASE: series-6.12; works
-#                 in build/6.12 and publishes to results/6.12
+#   KERNEL=6.12   the series for an older kernel of tools/BASE:
+#                 patches/6.12/series; works in build/6.12 and publishes to
+#                 results/6.12
 #   FORCE=1       try the series on a tree of another version; with 'tree':
 #                 throw away what build/tree has; with 'clean': remove it too
 #   ACCEL=kvm     or tcg: how guests run (default: KVM where it really works)
@@ -48,7 +49,7 @@ gates: ## compilers, checkers, more kernels, installs: hours
 	@tools/deps --with gates
 	@$(RUN)gates $(call each,--only,$(ONLY))
 
-mutants: deps ## plant each bug of mutants/ and see that its test finds it
+mutants: deps ## plant each bug of tools/mutants and see that its test finds it
 	@$(RUN)mutants $(ONLY)
 
 soak: ## run the tests long: JOB=repeat, load, race, stress, yield-stress, ...
@@ -79,7 +80,7 @@ rebase: deps ## try the series on the tree BASE=path, tell what fails where
 submit: deps ## write the mails, from KSRC=clone NAME= EMAIL=; never sends
 	@$(RUN)submit
 
-lab: deps ## write job definitions for a LAVA lab, see lab/README.md
+lab: deps ## write job definitions for a LAVA lab, see tools/lab/README.md
 	@$(RUN)lab $(if $(FILES),--jobs,--run)
 
 deb: ## build Debian packages of the patched kernel

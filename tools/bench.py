@@ -27,7 +27,7 @@ from tools.guest import choose_kvm
 from tools.measure_ports import MEMORY, PORTS
 from tools.measure_yield import YIELD
 from tools.series.apply import has_yield
-from tools.tables import console, numbers, ratio, table
+from tools.tables import console, numbers, ratio, table, wrapped
 
 PLOTS = ("bench.svg", "yield.svg")
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -217,17 +217,17 @@ def publish() -> None:
              f"`{series['config']}`, {report['machine']['qemu']} on "
              f"{report['machine']['cpu']}.")
     short = ["", *table(COLUMNS, summary(report))]
-    write_atomically(PUBLISHED / "bench.md", "\n".join([
+    write_atomically(PUBLISHED / "bench.md", "\n".join(wrapped([
         f"# Results of `make bench{f' KERNEL={KERNEL}' if KERNEL else ''}`",
         "", about, *((*short, "") if KERNEL else ()), *tables(report), "",
-        *(f"![plot]({name})" for name in pictures), ""]))
+        *(f"![plot]({name})" for name in pictures), ""])))
     if not KERNEL:
         write_atomically(readme, "\n".join([
-            text.partition(BEGIN)[0] + BEGIN, "", about,
-            "Cycles are of the copy of the bitmap alone, in user space with "
-            "warm caches. A switch is one sched_yield() between two tasks, "
-            "that is, two of them. All tables: "
-            "[results/bench.md](results/bench.md).", *short, "",
+            text.partition(BEGIN)[0] + BEGIN, "", *wrapped([
+                f"{about} Cycles are of the copy of the bitmap alone, in user "
+                "space with warm caches. A switch is one sched_yield() "
+                "between two tasks, that is, two of them. All tables: "
+                "[results/bench.md](results/bench.md)."]), *short, "",
             "![cost of a switch against the highest enabled port]"
             "(results/bench.svg)", "", END + text.partition(END)[2]]))
     say(f"{shown_path(PUBLISHED)}/{'' if KERNEL else ' and README.md'} have "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Build kernels, selftests of a kernel tree and the programs of bench/.
+"""Build kernels, selftests of a kernel tree and the programs of tools/bench.
 
 Sources are git worktrees below build/src, through ccache.  The objects of a
 kernel of KERNELS are in a folder of its source, which build/obj links to.
@@ -23,7 +23,7 @@ from tools.series.apply import begin
 from tools.series.base import REPO
 
 SOURCES, OBJECTS, PROGRAMS = BUILD / "src", BUILD / "obj", BUILD / "programs"
-BENCH = ROOT / "bench"
+BENCH = ROOT / "tools/bench"
 SELFTESTS = "tools/testing/selftests"
 CLANG = "19"
 COMPILERS = {"gcc": ["CC=ccache gcc", "HOSTCC=ccache gcc"],
@@ -35,7 +35,7 @@ BUILD_SECONDS = 3 * 3600
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel is built of: fragments below configs/, and one of its
+    """What a kernel is built of: fragments of tools/configs, and one of its
     tree, over a target of make such as allnoconfig."""
 
     commit: str = "applied"
@@ -252,7 +252,7 @@ def configure(name: str, tree: Path, compiler: str = "gcc") -> str:
     if lacking and git("rev-parse", "HEAD", cwd=tree) == \
             git("rev-parse", kernel.commit, cwd=REPO):
         raise Fail(f"the {name} kernel does not take {', '.join(lacking)}: "
-                   "they have other dependencies here; see configs/")
+                   "they have other dependencies here; see tools/configs")
     write_atomically(stamp, key)
     return config.read_text()
 
@@ -315,7 +315,7 @@ def describe(name: str) -> dict[str, str]:
         "CONFIG_CC_VERSION_TEXT", "unknown")
     return {"release": release.strip(),
             "commit": git("rev-parse", kernel.commit, cwd=REPO).strip(),
-            "config": " + ".join(f"configs/{fragment}.config"
+            "config": " + ".join(f"tools/configs/{fragment}.config"
                                  for fragment in kernel.fragments),
             "compiler": compiler.strip('"')}
 
@@ -397,7 +397,7 @@ def build_selftests(names: Sequence[str], commit: str = "applied",
 
 
 def build_bench(name: str, static: bool = False) -> Path:
-    """Build a program of bench/; return its path."""
+    """Build a program of tools/bench; return its path."""
     program = PROGRAMS / ("bench-static" if static else "bench") / name
     program.parent.mkdir(parents=True, exist_ok=True)
     run_logged(["make", "-C", str(BENCH), f"OUTPUT={program.parent}",

@@ -4,7 +4,7 @@
 The tests of the tools, the patch files, both kernels with their selftests,
 and the record of the gates, which take hours and are not run here.  Ends with
 the line `N passed, N failed, N skipped`.  A skip that the file
-configs/expected-skips does not list is a failure.
+tools/configs/expected-skips does not list is a failure.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from tools.series.base import REPO
 from tools.series.checkpatch import checkpatch, checkpatch_tree
 from tools.series.export import differences, write_export
 
-TESTS = ROOT / "tests"
+TESTS = ROOT / "tools/tests"
 LTP_CALLS = BENCH / "ltp_calls.pl"
 TESTS_SECONDS = 900
 TAGS = r"^(Signed-off-by|Reviewed-by|Acked-by|Tested-by|Co-developed-by):"
@@ -57,7 +57,7 @@ PORT_GATES = ("prefixes", "i386")
 # --- the tools -------------------------------------------------------------
 
 def group_scripts(count: Count) -> None:
-    """The tests of the tools (tests/)."""
+    """The tests of the tools (tools/tests)."""
     report, log = LOGS / "scripts.xml", LOGS / "scripts.log"
     report.unlink(missing_ok=True)
     status = run_logged(
@@ -144,7 +144,7 @@ def check_export(tip: str) -> None:
 
 
 def check_mutants(tip: str) -> None:
-    """Each diff of mutants/ applies to the series."""
+    """Each diff of tools/mutants applies to the series."""
     found, wrong = read_mutants([]), []
     with scratch("mutants") as place:
         index = {"GIT_INDEX_FILE": str(place / "index")}
@@ -166,7 +166,7 @@ def group_series(count: Count) -> None:
     count.run("series: quilt push -a, fuzz 0", check_quilt, tip)
     count.run("series: names and exported copies in sync", check_export, tip)
     if not KERNEL:
-        count.run("mutants/ applies to the series", check_mutants, tip)
+        count.run("tools/mutants applies to the series", check_mutants, tip)
     texts = {name: (PATCHES / name).read_text(errors="replace")
              for name in series_patches()}
     for name, text in texts.items():
@@ -339,13 +339,13 @@ def check_yield(count: Count, folders: Folders) -> None:
 
 
 def accessor_uses(tree: Path) -> list[str]:
-    """Return what coccinelle/io_bitmap.cocci finds in a kernel tree."""
+    """Return what tools/coccinelle/io_bitmap.cocci finds in a kernel tree."""
     need_tool("spatch", "coccinelle")
     files = git("grep", "-lw", "io_bitmap", "--", "arch/x86",
                 ":!arch/x86/kernel/ioport.c", cwd=tree).split()
     done = subprocess.run(
         ["spatch", "--no-includes", "--include-headers", "-D", "report",
-         "--sp-file", str(ROOT / "coccinelle/io_bitmap.cocci"), *files],
+         "--sp-file", str(ROOT / "tools/coccinelle/io_bitmap.cocci"), *files],
         cwd=tree, capture_output=True, text=True)
     if done.returncode or "HANDLING" not in done.stderr + done.stdout:
         raise Fail(f"spatch did not run: {done.stderr.strip()[-300:]}")

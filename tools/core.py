@@ -27,14 +27,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-# The older kernel that a job is about, such as "6.12"; "" for that of BASE.
+# The older kernel that a job is about, such as "6.12"; "" for the first one of
+# tools/BASE.
 KERNEL = os.environ.get("KERNEL", "")
 TOP_BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
 BUILD = TOP_BUILD / KERNEL
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
 PUBLISHED = ROOT / "results" / KERNEL
-CONFIGS = ROOT / "configs"
+CONFIGS = ROOT / "tools/configs"
 
 # A commit of the same content must have the same name on every machine.
 GIT_IDENTITY = {
@@ -308,9 +309,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def kernels() -> list[dict[str, str]]:
-    """Return the rows of the file BASE, by the names in its head."""
+    """Return the rows of tools/BASE, by the names in its head."""
     head, *rows = (line.split() for line in
-                   (ROOT / "BASE").read_text().splitlines()
+                   (ROOT / "tools/BASE").read_text().splitlines()
                    if line and line[0] != "#")
     return [dict(zip(head, row, strict=True)) for row in rows]
 

@@ -36,14 +36,14 @@ class Count:
     def add(self, word: str, name: str, why: Any = "") -> None:
         """Count a test by a verdict: "pass" or "ok", "fail", or "skip".
 
-        A skip that configs/expected-skips lacks has failed.  A row there is a
-        pattern of the name, or of 'NAME: WHY'.
+        A skip that tools/configs/expected-skips lacks has failed.  A row there
+        is a pattern of the name, or of 'NAME: WHY'.
         """
         if word == "skip" and not any(
                 fnmatch.fnmatch(text, row) for row in self.expected
                 for text in (name, f"{name}: {why}")):
             word, why = "fail", (f"skipped ({why}), which "
-                                 "configs/expected-skips does not list")
+                                 "tools/configs/expected-skips does not list")
         word = "ok" if word == "pass" else word
         self.passed += word == "ok"
         self.failed += word == "fail"

@@ -19,7 +19,7 @@ from tools.build import SIDES
 from tools.core import Fail, read_json, shown_path, tail, write_json
 from tools.tables import number, ratio
 
-# A selftest of the series (folder/program), or "" for a program of bench/.
+# A selftest of the series (folder/program), or "" for one of tools/bench.
 PROGRAMS = {"ioperm_latency": "x86/ioperm_latency_64",
             "yield_latency": "",
             "pi_ping": "", "interactive_latency": ""}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Test base and series in a LAVA lab: one of your own boards, or QEMU here.
 
-lab/README.md is the guide.  --run needs no lab: it makes a LAVA server, a
-worker and an emulated board in a root of their own below build/lab, and runs
+tools/lab/README.md is the guide.  --run needs no lab: it makes a LAVA server,
+a worker and an emulated board in a root of their own below build/lab, and runs
 the job there.  --pack, --jobs and --collect are the steps for real boards.
 """
 
@@ -29,7 +29,7 @@ from tools.debian import inside, last, make_root, why_not
 from tools.selftests import install
 from tools.series.base import wanted
 
-LAB = ROOT / "lab"
+LAB = ROOT / "tools/lab"
 PLACE = BUILD / "lab"
 BOARDS = PLACE / "boards"  # what real boards load, and their jobs
 SERVER = PLACE / "server"  # the root with LAVA
@@ -56,7 +56,7 @@ Found = dict[str, dict[str, dict[str, Any]]]
 # --- jobs ------------------------------------------------------------------
 
 def boards() -> list[dict[str, str]]:
-    """Return the rows of lab/boards.txt: board, method, arguments."""
+    """Return the rows of tools/lab/boards.txt: board, method, arguments."""
     rows = []
     lines = (LAB / "boards.txt").read_text().splitlines()
     for number, line in enumerate(lines, 1):
@@ -65,10 +65,10 @@ def boards() -> list[dict[str, str]]:
         if row:
             rows.append(row.groupdict(""))
         elif text:
-            raise Fail(f"lab/boards.txt, line {number}: want a device type, "
-                       "grub, ipxe or qemu, and kernel arguments")
+            raise Fail(f"tools/lab/boards.txt, line {number}: want a device "
+                       "type, grub, ipxe or qemu, and kernel arguments")
     if "qemu" not in [row["method"] for row in rows]:
-        raise Fail("lab/boards.txt has no row with the method qemu")
+        raise Fail("tools/lab/boards.txt has no row with the method qemu")
     return rows
 
 
@@ -302,7 +302,7 @@ def count_board(count: Count, board: str, found: Found,
 
 
 def group(count: Count) -> None:
-    """The job of lab/ runs in a LAVA lab of its own."""
+    """The job of tools/lab runs in a LAVA lab of its own."""
     count.run("lab: LAVA's schema accepts the jobs", check_jobs)
     if why_no_lab():
         count.skip("lab: the job runs in LAVA", why_no_lab())
@@ -313,7 +313,7 @@ def group(count: Count) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__.partition("\n\n")[0],
-        epilog="lab/README.md tells how they fit together.")
+        epilog="tools/lab/README.md tells how they fit together.")
     what = parser.add_mutually_exclusive_group(required=True)
     for name, text in (
             ("run", "run the job of an emulated board here, as root"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measure the kernel that runs, with the programs of bench/ and the series.
+"""Measure the kernel that runs, with the programs of tools/bench and of
+the series.
 
 No kernel is built and nothing is installed: the programs are built below
 build/ and run from there, with python3, gcc and make alone.  Root is needed

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Plant the bugs of mutants/ in the kernel of the series, one after the
+"""Plant the bugs of tools/mutants in the kernel of the series, one after the
 other, and see that each is caught by the test it is named after.
 
-A mutant is a file mutants/NN-PROGRAM-BUG.patch: what the bug is, an empty
-line, headers, a line `---`, and a diff against the series.  PROGRAM is a
-selftest of tools/testing/selftests/x86 or sched, or the KUnit suite
-x86_io_bitmap.  Headers:
+A mutant is a file PROGRAM/NN-BUG.patch: what the bug is, an empty line,
+headers, a line `---`, and a diff against the series.  PROGRAM is a selftest of
+tools/testing/selftests/x86 or sched, or the KUnit suite x86_io_bitmap.  It is
+called NN-PROGRAM-BUG.  Headers:
 
   Caught-by: PROGRAM: CASE   a test case (shell pattern) that must fail
   Caught-by: panic           ... or what the guest must do instead: panic,
@@ -53,7 +53,7 @@ from tools.selftests import (KUNIT_SUITE, RACE, RACE_CASES, STEADY,
 from tools.series.apply import begin, is_kernel
 from tools.tables import table
 
-MUTANTS = ROOT / "mutants"
+MUTANTS = ROOT / "tools/mutants"
 IMAGES = BUILD / "images"
 REPORT = PUBLISHED / "mutants.json"
 LISTED = PUBLISHED / "mutants.md"
@@ -157,20 +157,22 @@ def read_mutant(path: Path) -> Job:
     """Read a patch; Fail names what is wrong with it."""
     def need(condition: Any, why: str) -> None:
         if not condition:
-            raise Fail(f"{path.name} {why}")
+            raise Fail(f"{path.parent.name}/{path.name} {why}")
 
-    named = re.fullmatch(r"\d\d+-([a-z0-9_]+)-[a-z0-9-]+", path.stem)
-    need(named, "is not called NN-PROGRAM-BUG.patch")
+    program = path.parent.name
+    named = re.fullmatch(r"(\d\d+)-([a-z0-9-]+)", path.stem)
+    need(named and re.fullmatch("[a-z0-9_]+", program),
+         "is not called PROGRAM/NN-BUG.patch")
     head, dashes, diff = path.read_text(errors="surrogateescape").partition(
         "\n---\n")
     need(dashes, "has no line --- before its diff")
     about, _, headers = head.rpartition("\n\n")
     need(about, "does not say what the bug is")
-    wanted, setup = [], {"program": named.group(1)}
+    wanted, setup = [], {"program": program}
     for line in headers.splitlines():
         found = re.fullmatch(
             rf"Caught-by: (?P<event>{'|'.join(EVENTS)})|"
-            rf"Caught-by: {setup['program']}: (?P<case>.+)|"
+            rf"Caught-by: {program}: (?P<case>.+)|"
             rf"Kernel: (?P<kernel>{'|'.join(KINDS)})|"
             r"Cpus: (?P<cpus>[1-9])|Append: (?P<append>.+)", line)
         need(found, f"has a header that is wrong: {line}")
@@ -189,15 +191,15 @@ def read_mutant(path: Path) -> Job:
         need(is_kernel(name) and not name.endswith(("_test.c", "_kunit.c")),
              f"changes {name}, which is not the kernel but its tests or "
              "documents")
-    return Job(path.stem, Setup(**setup), "applied", diff,
-               " ".join(about.split()), tuple(wanted))
+    return Job(f"{named[1]}-{program}-{named[2]}", Setup(**setup), "applied",
+               diff, " ".join(about.split()), tuple(wanted))
 
 
 def read_all() -> Iterator[Job]:
-    """Yield all mutants: an older kernel has own files, mutants/KERNEL/, where
+    """Yield all mutants: an older kernel has own files, KERNEL/PROGRAM/, where
     the others do not apply, and sched_yield() is other code there."""
-    for path in sorted(MUTANTS.glob("*.patch")):
-        own = MUTANTS / KERNEL / path.name
+    for path in sorted(MUTANTS.glob("*/*.patch"), key=lambda path: path.name):
+        own = MUTANTS / KERNEL / path.relative_to(MUTANTS)
         job = read_mutant(own if own.exists() else path)
         if not KERNEL or own.exists() or \
                 not job.setup.target().startswith("sched/"):
@@ -272,8 +274,8 @@ def listed(cases: list[str], kills: dict[str, list[str]]) -> str:
         "<!-- written by 'make mutants' -->", "",
         "# Which planted bug each test case caught", "",
         "`base`: the case fails on the kernel without the series. The bugs "
-        "are in [`mutants/`](../mutants). Each ran only its own test "
-        "program.", "", *table(["test case", "caught"], ([
+        "are in [`tools/mutants`](../tools/mutants). Each ran only its own "
+        "test program.", "", *table(["test case", "caught"], ([
             case, ", ".join(dict.fromkeys(
                 name.split("-")[0] for name in kills.get(case, []))) or "none"]
             for case in cases), left=2)]) + "\n"

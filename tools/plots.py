@@ -121,7 +121,7 @@ def ticks(samples: Samples, key: str, word: str,
 
 def ioperm(samples: Samples) -> str:
     """Draw a switch with I/O ports against one without: 2004 and today."""
-    then = read_json(ROOT / "data/2004-ioperm.json")
+    then = read_json(ROOT / "tools/study-data/2004-ioperm.json")
     none, *rows = then["rows"]
     old = {column["today"]: [row["values"][place] / none["values"][place]
                              for row in rows]

@@ -2,8 +2,8 @@
 """Turn the results of 'make study' into results/report.md.
 
 Reads results/study, build/results/study and what boards of a lab brought
-back (build/results/lab.json), and puts the figures of the literature (data/)
-beside today's.  What is not there is said, not guessed.
+back (build/results/lab.json), and puts the figures of the literature
+(tools/study-data) beside today's.  What is not there is said, not guessed.
 """
 
 import argparse
@@ -22,18 +22,18 @@ from tools.figures import (BETTER, CHANCE, COLUMNS, ENOUGH, FIGURES, READING,
                            collect, compare, plain, read_cells)
 from tools.tables import table
 
-DATA = ROOT / "data"
+DATA = ROOT / "tools/study-data"
 STUDY = RESULTS / "study"
 PAIRS = (SIDES, ("base_server", "series_server"),
          ("base_softrt", "series_softrt"))
 LISTED = 40  # rows of the lists of what is worse and better, at most
-# Of each program: a heading, files of data/, what is said of today's figures.
+# Of each program: a heading, files of DATA, what is said of today's figures.
 SECTIONS = {
     "ioperm_latency": (
         "Switches between tasks with I/O ports", ("2004-ioperm",),
         "the same call in instructions of the guest. They repeat to the "
         "digit, but are not cycles: compare what is relative to no ports. "
-        "`history/` puts the behaviour of 2004 back on the base."),
+        "`history_*` puts the behaviour of 2004 back on the base."),
     "yield_latency": (
         "sched_yield()", ("1998-sched-yield", "1998-scheduler"),
         "the loop over all tasks that the gain of 1998 came from is gone. "
@@ -73,7 +73,7 @@ def text_of(head: Sequence[str], rows: Iterable[Sequence[str]],
 
 
 def literature(name: str) -> Iterator[str]:
-    """Yield the figures of a file of data/, with their source."""
+    """Yield the figures of a file of DATA, with their source."""
     data = read_json(DATA / f"{name}.json")
     found = data["source"]
     links = ", ".join(f"[{url.split('/')[2]}]({url})"
@@ -161,8 +161,9 @@ def kernels(samples: Samples) -> Iterator[str]:
              if column not in samples.kernels and column != "off"]
     yield from (
         "## What was measured",
-        "`server` is `configs/study-server.config` (HZ=100, PREEMPT_LAZY), "
-        "`soft real-time` is `configs/study-softrt.config` (HZ=1000, "
+        "`server` is `tools/configs/study-server.config` (HZ=100, "
+        "PREEMPT_LAZY), `soft real-time` is "
+        "`tools/configs/study-softrt.config` (HZ=1000, "
         "PREEMPT): what the options of 2009 are called today. `scx_simple` "
         "and `scx_qmap` are examples of the tree's `tools/sched_ext`, loaded "
         "on the base; neither is meant for this work.", "\n".join(rows))
@@ -237,7 +238,7 @@ def page(samples: Samples, boards: dict[str, Any]) -> Iterator[str]:
         "In 1998, 2004 and 2009 switches with I/O ports, sched_yield() and "
         "interactive tasks were found to be slow. Here are the same "
         "experiments on Linux 7.3 (`base`) and with this series (`series`). "
-        "[How it is measured](../Documentation/measurement.md).")
+        "[How it is measured](measurement.md).")
     yield from summary([row for key in samples.cases for pair in PAIRS
                         for row in compare(samples, key, pair)])
     for program in SECTIONS:

@@ -147,7 +147,8 @@ class Selftests(Row):
 
     tests: of programs().  wrap: what runs them.  must: patterns of programs,
     each with a case that must pass.  load: how many processes keep the host
-    busy; then any case may skip, and otherwise those of configs/repeat-skips.
+    busy; then any case may skip, and otherwise those of
+    tools/configs/repeat-skips.
     """
 
     tests: str = "x86/iop*"
@@ -199,7 +200,7 @@ class Selftests(Row):
 
 
 def may_skip(*names: str) -> bool:
-    """Tell whether configs/repeat-skips lists a row, a program, a case."""
+    """Tell whether tools/configs/repeat-skips lists a row, program, case."""
     return any(all(map(fnmatch.fnmatch, names, row.split(": ")))
                for row in listed(SKIPS))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run the measurements of the literature on many kernels: hours, resumable.
 
-Columns are kernels (Documentation/measurement.md), and a cell is one program
+Columns are kernels (results/measurement.md), and a cell is one program
 on one kernel, once.  Finished cells are in build/results/study; the same
 command goes on with what is missing, and measures again what was measured of
 another kernel or program.  'make report' turns the cells into a page.
@@ -34,8 +34,8 @@ from tools.series.apply import begin, sparse_tree
 from tools.series.base import ME, REPO
 
 STUDY = RESULTS / "study"
-HISTORY = {"history_8k": ROOT / "history/2.6.8.1-copy-8k.patch",
-           "history_prefix": ROOT / "history/2.6.9-copy-prefix.patch"}
+HISTORY = {"history_8k": ROOT / "tools/study-data/2.6.8.1-copy-8k.patch",
+           "history_prefix": ROOT / "tools/study-data/2.6.9-copy-prefix.patch"}
 # Runs of base and series, and of the other columns at most. With two or
 # three of each, one noisy figure in ten or thirty differs by more than its
 # spread (see CHANCE in figures.py), and hundreds of figures are compared.
@@ -225,7 +225,7 @@ def cell_key(cell: Cell) -> str:
 # --- kernels and programs --------------------------------------------------
 
 def history_branch(column: str) -> None:
-    """Make the branch of a kernel of history/: the base and its patch."""
+    """Make the branch of a kernel of HISTORY: the base and its patch."""
     patch = HISTORY[column]
     with sparse_tree("base", ["arch/x86/kernel/process.c"]) as tree:
         try:

@@ -30,6 +30,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]],
             "| " + " | ".join(row) + " |" for row in (head, lines, *rows)]
 
 
+def wrapped(lines: Iterable[str]) -> list[str]:
+    """Return Markdown with text of at most 100 columns."""
+    return [part for line in lines for part in (
+        [line] if line.startswith(("|", "!", "#")) else textwrap.wrap(
+            line, 100, break_long_words=False, break_on_hyphens=False)
+        or [""])]
+
+
 def console(lines: Iterable[str]) -> str:
     """Return Markdown for a terminal: its tables aligned, its text wrapped.
 

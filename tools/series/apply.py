@@ -11,24 +11,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.core import (KERNEL, ROOT, Fail, digest, git, run_git, scratch,
-                        stage)
+                        shown_path, stage)
 from tools.series.base import REPO, commit_of, get_base, wanted
 
 PATCHES = ROOT / "patches"
-SERIES = ROOT / (f"series-{KERNEL}" if KERNEL else "series")
+# An older kernel's names patches of patches/, too.
+SERIES = PATCHES / KERNEL / "series" if KERNEL else ROOT / "series"
 
 
 def series_patches() -> list[str]:
-    """Return the patch names of `series`, in order."""
+    """Return the patch names of `series`, in order, below patches/."""
     if not SERIES.exists():
-        raise Fail(f"there is no file '{SERIES.name}' at the top of the "
+        raise Fail(f"there is no file '{shown_path(SERIES)}' in the "
                    "repository")
     rows = [line.split("#")[0].strip()
             for line in SERIES.read_text().splitlines()]
     names = [row for row in rows if row]
     for name in names:
         if not (PATCHES / name).is_file():
-            raise Fail(f"{SERIES.name} names {name}, but there is no "
+            raise Fail(f"{shown_path(SERIES)} names {name}, but there is no "
                        f"patches/{name}")
     return names
 

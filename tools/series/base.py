@@ -2,7 +2,7 @@
 """Get the base kernel into build/linux.git as one commit, branch `base`.
 
 From KSRC= (a git clone or a plain source tree, which is only read), or from
-the source package that the file BASE names.
+the source package that the file tools/BASE names.
 """
 
 import os
@@ -24,7 +24,7 @@ ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
 
 
 def wanted() -> dict[str, str]:
-    """Return the row of the file BASE for KERNEL."""
+    """Return the row of tools/BASE for KERNEL."""
     return next(row for row in kernels()
                 if KERNEL in ("", row["VERSION"]))
 
@@ -41,7 +41,7 @@ def version_of(makefile: str) -> str:
 
 
 def accept(version: str) -> None:
-    """Check a found version against BASE, as FORCE asks."""
+    """Check a found version against tools/BASE, as FORCE asks."""
     want = wanted()
     if re.fullmatch(re.escape(want["VERSION"]) + r"(\.\d+)?", version):
         if version != want["TESTED"]:

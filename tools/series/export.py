@@ -6,8 +6,8 @@ Documentation/ get copies of the files that the series adds below
 tools/testing/selftests and Documentation, to be read without a kernel tree.
 An unchanged tree changes nothing, byte for byte.
 
-With KERNEL=, series-KERNEL names the file of patches/ where that does the
-same, and one of patches/KERNEL/ where it does not; copies are not made.
+With KERNEL=, patches/KERNEL/series names the file of patches/ where that does
+the same, and one of patches/KERNEL/ where it does not; copies are not made.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def write_export(tip: str, place: Path) -> list[str]:
     for title, group in itertools.groupby(names, lambda name: heading(
             max(place / "patches" / name, PATCHES / name, key=Path.exists))):
         rows += ["", f"# {title}", *group]
-    (place / SERIES.name).write_text("\n".join(rows) + "\n")
+    (place / SERIES.relative_to(ROOT)).write_text("\n".join(rows) + "\n")
 
     added = git("diff", "--name-only", "--no-renames", "--diff-filter=A",
                 f"base..{tip}", cwd=REPO).split()
@@ -133,7 +133,8 @@ def write_export(tip: str, place: Path) -> list[str]:
 
 def exported(place: Path) -> dict[str, bytes]:
     """Return the exported files below place."""
-    paths = [place / SERIES.name, *(place / "patches" / KERNEL).glob("*")]
+    paths = [place / SERIES.relative_to(ROOT),
+             *(place / "patches" / KERNEL).glob("*")]
     for part in COPIES.values():
         paths += (place / part).rglob("*")
     # A README.md beside the copies, for instance, is the repository's own.

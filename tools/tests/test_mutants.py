@@ -37,10 +37,16 @@ def patch(bug: str, *headers: str, line: int = 20) -> str:
 CAUGHT = "Caught-by: window: one"
 
 
-def read(place: Path, text: str, name: str = "01-window-bug") -> mutants.Job:
+def put(place: Path, name: str, text: str) -> Path:
+    """Write the mutant PROGRAM/NN-BUG."""
     path = place / f"{name}.patch"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    return mutants.read_mutant(path)
+    return path
+
+
+def read(place: Path, text: str, name: str = "window/01-bug") -> mutants.Job:
+    return mutants.read_mutant(put(place, name, text))
 
 
 # --- reading ---------------------------------------------------------------
@@ -49,6 +55,7 @@ def test_all_that_a_patch_says(tmp_path: Path) -> None:
     job = read(tmp_path, patch(
         "bug", CAUGHT, "Caught-by: window: t*: 2", "Caught-by: splat",
         "Kernel: faults", "Cpus: 4", "Append: a=1 b"))
+    assert job.name == "01-window-bug"
     assert job.about == "What the bug is."
     assert job.wanted == ("one", "t*: 2", "splat")
     assert job.setup == mutants.Setup("window", "faults", 4, "a=1 b")
@@ -78,9 +85,9 @@ def test_what_is_wrong_with_a_patch(tmp_path: Path, text: str,
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize("name", ["1-window-bug", "01-window", "01-w.o-bug"])
+@pytest.mark.parametrize("name", ["window/1-bug", "window/01", "w.o/01-bug"])
 def test_a_name_that_is_none(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Fail, match="NN-PROGRAM-BUG"):
+    with pytest.raises(Fail, match="PROGRAM/NN-BUG"):
         read(tmp_path, patch("bug", CAUGHT), name)
 
 
@@ -102,12 +109,11 @@ def test_guests_of_other_kinds(tmp_path: Path, monkeypatch) -> None:
 def test_an_older_kernel_has_its_own(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "selftests/sched").mkdir(parents=True)
     (tmp_path / "selftests/sched/yielder.c").touch()
-    (tmp_path / "6.12").mkdir()
-    for name, bug in (("01-window-bug", "one"), ("02-yielder-bug", "two"),
-                      ("03-yielder-bug", "three"), ("6.12/02-yielder-bug",
+    for name, bug in (("window/01-bug", "one"), ("yielder/02-bug", "two"),
+                      ("yielder/03-bug", "three"), ("6.12/yielder/02-bug",
                                                     "old")):
-        (tmp_path / f"{name}.patch").write_text(patch(
-            bug, CAUGHT.replace("window", name.split("-")[1])))
+        put(tmp_path, name, patch(
+            bug, CAUGHT.replace("window", name.split("/")[-2])))
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     monkeypatch.setattr(mutants, "MUTANTS", tmp_path)
     for kernel, wanted in (("", "one two three"), ("6.12", "one old"),
@@ -246,10 +252,11 @@ def fake(tmp_path: Path, replace) -> Fake:
 
 
 def plant(fake: Fake, files: dict[str, str]) -> None:
-    for path in mutants.MUTANTS.iterdir():
+    for path in mutants.MUTANTS.glob("*/*"):
         path.unlink()
     for name, text in files.items():
-        (mutants.MUTANTS / f"{name}.patch").write_text(text)
+        number, program, bug = name.split("-")
+        put(mutants.MUTANTS, f"{program}/{number}-{bug}", text)
     fake.done.clear()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make bench: what is measured, its tables, README.md; bench/ itself."""
+"""make bench: what is measured, its tables, README.md; tools/bench itself."""
 
 import json
 import os
@@ -349,7 +349,7 @@ def test_what_cannot_be_published_changes_nothing(
     assert not (box.repo / "results").exists()
 
 
-# --- bench/ ----------------------------------------------------------------
+# --- tools/bench -----------------------------------------------------------
 
 # A few tenths of a second each. ioperm_random is not run: it reads ports.
 PROGRAMS = {
@@ -366,10 +366,10 @@ PROGRAMS = {
 
 @pytest.fixture(params=PROGRAMS)
 def program(request, tmp_path):
-    """A program of bench/, compiled without a warning by each compiler."""
+    """A program of tools/bench, which no compiler warns of."""
     path = tmp_path / request.param
     for compiler in filter(shutil.which, ("clang-19", "gcc")):
-        subprocess.run(["make", "-B", "-C", ROOT / "bench", path,
+        subprocess.run(["make", "-B", "-C", ROOT / "tools/bench", path,
                         f"OUTPUT={tmp_path}", f"CC={compiler}",
                         "CFLAGS=-O2 -Werror"], check=True)
     return path

@@ -94,8 +94,8 @@ def test_patches_and_mutants_apply(box: Box,
     box.done(PATCHES.format("check_quilt"), say="it holds", KSRC=kernel)
     name = sorted(patches)[0]
     diff = patches[name].partition(b"\n---\n")[2]
-    write(box.repo / "mutants", {
-        "01-a-b.patch": b"What.\n\nCaught-by: hang\n---\n" + diff})
+    write(box.repo / "tools/mutants", {
+        "a/01-b.patch": b"What.\n\nCaught-by: hang\n---\n" + diff})
     box.refused(PATCHES.format("check_mutants"), KSRC=kernel,
                 say="of 1, these do not: 01-a-b")
     # git am takes an offset, quilt push shall not.

@@ -332,7 +332,7 @@ class Repository:
                 for part in ("", "patches/", "selftests/**/",
                              "Documentation/**/")
                 for path in self.box.repo.glob(part + "*")
-                if path.is_file() and path.name != "BASE"}
+                if path.is_file()}
 
     def conflict(self) -> None:
         commit(self.work, "x86: Once more", "", {IOPORT: "all new\n"})
@@ -426,8 +426,8 @@ def test_a_series_for_an_older_kernel(repository: Repository) -> None:
     """It shares what does the same there, also at an offset."""
     box, before = repository.box, repository.files()
     write(box.repo, {
-        "BASE": f"{BASE}6.1 linux-source-6.1 bookworm 6.1.2\n",
-        "series-6.1": "\n".join(sorted(
+        "tools/BASE": f"{BASE}6.1 linux-source-6.1 bookworm 6.1.2\n",
+        "patches/6.1/series": "\n".join(sorted(
             path[8:] for path in before if path.startswith("patches/"))[:5])})
     old = make_kernel(box.temp / "old", "6 1 2")
     write(old, {YIELD: "more\n" + FILES[YIELD],
@@ -439,11 +439,12 @@ def test_a_series_for_an_older_kernel(repository: Repository) -> None:
     box.done(EXPORT, KSRC=old, KERNEL="6.1", say="exported 6 patches\n")
     box.done(EXPORT, "--check", KSRC=old, KERNEL="6.1",
              say="in sync: 6 patches")
-    rows = (box.repo / "series-6.1").read_text().splitlines()
+    rows = (box.repo / "patches/6.1/series").read_text().splitlines()
     assert [row for row in rows if row[:1] not in ("", "#")] == [
         path[8:] for path in sorted(before) if path.startswith("patches/")
         ][:5] + ["6.1/0006-mm-Say-more.patch"]
-    assert [path.name for path in (box.repo / "patches/6.1").iterdir()] == [
+    ports = box.repo / "patches/6.1"
+    assert [path.name for path in ports.glob("*.patch")] == [
         "0006-mm-Say-more.patch"]
     # The first series has not seen any of that.
     assert before.items() <= repository.files().items()
@@ -452,7 +453,7 @@ def test_a_series_for_an_older_kernel(repository: Repository) -> None:
     git(work, "reset", "-q", "--hard", "HEAD~1")
     git(work, "commit", "-q", "--amend", "-m", "x86/ioport: Copy less\n\nNo.")
     box.done(EXPORT, KSRC=old, KERNEL="6.1", say="exported 5 patches\n")
-    assert [path.name for path in (box.repo / "patches/6.1").iterdir()] == [
+    assert [path.name for path in ports.glob("*.patch")] == [
         "0005-x86-ioport-Copy-less.patch"]
     box.refused(TREE, KSRC=old, KERNEL="5.10", say="KERNEL=5.10: the series "
                 "is for 7.3, which needs no KERNEL=, and for 6.1\n")

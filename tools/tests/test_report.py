@@ -132,7 +132,7 @@ def page(tmp_path: Path, *cells: dict[str, dict]) -> str:
 
 def test_the_figures_of_the_literature_have_sources(tmp_path: Path) -> None:
     text = page(tmp_path)
-    files = sorted((ROOT / "data").glob("*.json"))
+    files = sorted((ROOT / "tools/study-data").glob("*.json"))
     assert {path.stem for path in files} == {
         name for _, names, _ in report.SECTIONS.values() for name in names}
     for path in files:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 # A shell starts a job in the background with SIGINT ignored, and what these
 # tests start and interrupt would inherit that.
@@ -292,10 +292,10 @@ def box(tmp_path: Path) -> Box:
     place = tmp_path.resolve()
     found = Box(place, place / "repo", place / "build", place / "bin")
     found.bin.mkdir()
-    for name in ("tools", "configs"):
-        shutil.copytree(ROOT / name, found.repo / name,
-                        ignore=shutil.ignore_patterns("__pycache__"))
-    write(found.repo, {"BASE": BASE})
+    shutil.copytree(ROOT / "tools", found.repo / "tools",
+                    ignore=shutil.ignore_patterns("__pycache__", "tests",
+                                                  "*.patch"))
+    write(found.repo, {"tools/BASE": BASE})
     write(place / "site", {"sitecustomize.py": SITECUSTOMIZE})
     found.set_patches({})
     return found

@@ -15,13 +15,13 @@ from tools import core
 
 def test_logs_and_settings(tmp_path: Path) -> None:
     write(tmp_path, {"log": "".join(f"{n}\r\n\n" for n in range(50)),
-                     "BASE": "# Why.\n\nVERSION  TESTED\n7.3  7.3.4\n"})
+                     "tools/BASE": "# Why.\n\nVERSION  TESTED\n7.3  7.3.4\n"})
     assert core.tail(tmp_path / "log", 2) == "    | 48\n    | 49"
     assert core.tail(tmp_path / "none") == ""
     with mock.patch.object(core, "ROOT", tmp_path):
         assert core.kernels() == [{"VERSION": "7.3", "TESTED": "7.3.4"}]
     for row in core.kernels()[1:]:
-        assert (core.ROOT / f"series-{row['VERSION']}").exists()
+        assert (core.ROOT / f"patches/{row['VERSION']}/series").exists()
 
 
 def test_digest_tells_where_a_part_ends() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The jobs of lab/, what comes back of them, and the roots they run in."""
+"""The jobs of tools/lab, what comes back, and the roots they run in."""
 
 import json
 import os
@@ -31,8 +31,8 @@ needs_schema = pytest.mark.skipif(not lab.SCHEMA.exists(),
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, replace: Callable) -> Path:
-    """A folder for all that is written, with a copy of lab/."""
-    shutil.copytree(core.ROOT / "lab", tmp_path / "lab")
+    """A folder for all that is written, with a copy of tools/lab."""
+    shutil.copytree(core.ROOT / "tools/lab", tmp_path / "lab")
     replace(core, BUILD=tmp_path)
     replace(lab, LAB=tmp_path / "lab", BOARDS=tmp_path / "boards",
             RESULTS=tmp_path / "results", LOGS=tmp_path / "logs")
