@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.core import (BUILD, CONFIGS, KERNEL, LOGS, ROOT, Fail, digest, git,
-                        need_space, need_tool, run_logged, shown_path, stage,
-                        tail, write_atomically)
+from tools.core import (BUILD, CONFIGS, KERNEL, LOGS, ROOT, SIDES, Fail, digest,
+                        git, need_space, need_tool, run_logged, shown_path,
+                        stage, tail, write_atomically)
 from tools.series.apply import begin
 from tools.series.base import REPO
 
@@ -60,8 +60,6 @@ def _guest(*more: str, commit: str = "applied", **rest: str) -> Kernel:
     return Kernel(commit, ("guest", *more), **rest)
 
 
-# The two that are compared.
-SIDES = ("base", "series")
 COMMITS = {"base": "base", "series": "applied"}
 KERNELS = {
     **{side: _guest(commit=COMMITS[side]) for side in SIDES},

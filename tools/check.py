@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Check the patches and the tools; at most 25 minutes on two processors.
 
-The tests of the tools, the patch files, both kernels with their selftests,
-and the record of the gates, which take hours and are not run here.  Ends with
-the line `N passed, N failed, N skipped`.  A skip that the file
-tools/configs/expected-skips does not list is a failure.
+The tests of the tools, the patch files, and both kernels with their selftests.
+Ends with what has not run on these patches, such as 'make gates', and the line
+`N passed, N failed, N skipped`.  A skip that tools/configs/expected-skips does
+not list is a failure.
 """
 
 import argparse
@@ -21,20 +21,20 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tools import ktap, measure_ports, measure_yield
-from tools.build import (BENCH, SIDES, build_selftests, build_sides,
-                         make_arguments, selftest_names, source)
-from tools.core import (KERNEL, LOGS, ROOT, Fail, at_once, build_lock,
+from tools.build import (BENCH, build_selftests, build_sides, make_arguments,
+                         selftest_names, source)
+from tools.core import (KERNEL, LOGS, ROOT, SIDES, Fail, at_once, build_lock,
                         duration, git, need_tool, run_logged, run_main, say,
                         scratch, shown_path, stage, tail)
-from tools.count import Count, recorded, run_groups
-from tools.gates import RECORDED
+from tools.count import Count, run_groups
 from tools.guest import boot, check_splat, choose_kvm
 from tools.mutants import read_mutants
 from tools.selftests import (RACE, RACE_CASES, YIELD_TESTS, boot_yield,
                              install, race_command, race_result,
                              run_installed, run_yield)
+from tools.records import gaps
 from tools.series.apply import (PATCHES, SERIES, begin, has_yield,
-                                series_patches, touched_files)
+                                series_patches, sparse_tree, touched_files)
 from tools.series.base import REPO
 from tools.series.checkpatch import checkpatch, checkpatch_tree
 from tools.series.export import differences, write_export
@@ -50,8 +50,6 @@ RACE_WAKES = 100000
 RACE_SEEDS = 12
 # Cases of these names must fail on the base, or they prove nothing.
 YIELD_CONTROLS = ("share",)
-# The gates that a series for an older kernel goes through.
-PORT_GATES = ("prefixes", "i386")
 
 
 # --- the tools -------------------------------------------------------------
@@ -109,12 +107,7 @@ def check_quilt(tip: str) -> None:
                        "QUILT_SERIES": str(SERIES), "LC_ALL": "C"},
                    what=" ".join(["quilt", *words]))
 
-    with scratch("quilt") as tree:
-        present = git("ls-tree", "-r", "--name-only", "base", "--", *touched,
-                      cwd=REPO).split()
-        subprocess.run(["tar", "-x", "-C", str(tree)], check=True,
-                       input=git("archive", "base", *present, cwd=REPO,
-                                 raw=True))
+    with sparse_tree("base", touched) as tree:
         quilt(tree, "push", "-a", "--fuzz=0")
         text = log.read_text(errors="replace")
         if "with fuzz" in text or "offset" in text and not KERNEL:
@@ -123,10 +116,10 @@ def check_quilt(tip: str) -> None:
         if text.count("Applying patch") != len(names):
             raise Fail(f"quilt applied {text.count('Applying patch')} of "
                        f"{len(names)} patches")
-        for path in touched:
-            if git("show", f"{tip}:{path}", cwd=REPO, raw=True) != \
-                    (tree / path).read_bytes():
-                raise Fail(f"quilt and git am give a different {path}")
+        git("add", "-f", "--", *touched, cwd=tree)
+        wrong = git("diff", "--cached", "--name-only", tip, cwd=tree)
+        if wrong:
+            raise Fail(f"quilt and git am give a different {wrong.strip()}")
         quilt(tree, "pop", "-a")
 
 
@@ -159,6 +152,17 @@ def check_mutants(tip: str) -> None:
         raise Fail(f"of {len(found)}, these do not: {', '.join(wrong)}")
 
 
+def check_checkpatch(tree: Path, text: str) -> None:
+    """checkpatch refuses a trailing space in a patch."""
+    try:
+        checkpatch(re.sub(r"^(\+.*;)$", r"\1 ", text, count=1, flags=re.M),
+                   tree, "--no-signoff")
+    except Fail as failure:
+        if "TRAILING_WHITESPACE" in str(failure):
+            return
+    raise Fail("it is not seen")
+
+
 def group_series(count: Count) -> None:
     """The patch files: git am, quilt, names, copies, tags, checkpatch."""
     tip = begin()
@@ -174,6 +178,8 @@ def group_series(count: Count) -> None:
     with scratch("checkpatch") as place, \
             ThreadPoolExecutor(os.cpu_count()) as pool:
         tree = checkpatch_tree(place)
+        count.run("checkpatch: sees a trailing space", check_checkpatch, tree,
+                  texts[series_patches()[0]])
         # The person who submits adds the Signed-off-by.
         jobs = {name: pool.submit(checkpatch, text, tree, "--no-signoff")
                 for name, text in texts.items()}
@@ -390,22 +396,9 @@ def group_kernels(count: Count) -> None:
     part(compare_selftests, kvm)
 
 
-def group_record(count: Count) -> None:
-    """These patches have passed the gates (results/gates.json)."""
-    known = recorded()
-    for name in PORT_GATES if KERNEL else RECORDED:
-        row = known.get(name)
-        if row:
-            count.ok(f"gates: {name}", f"{row['passed']} passed, "
-                     f"{row['skipped']} skipped on {row['date'][:10]}")
-        else:
-            count.skip(f"gates: {name}", "these patches have not passed it: "
-                       f"run 'make gates ONLY={name}'")
-
-
 GROUPS: dict[str, Callable[[Count], None]] = {
     "scripts": group_scripts, "series": group_series,
-    "kernels": group_kernels, "gates-record": group_record}
+    "kernels": group_kernels}
 
 
 def main() -> int:
@@ -419,8 +412,10 @@ def main() -> int:
                              if not (KERNEL and name == "scripts")]
     start, count = time.monotonic(), Count()
     with build_lock():
-        run_groups(count, {name: GROUPS[name] for name in names})
+        run_groups(count, {name: GROUPS[name] for name in names}, "check")
     say(f"took {duration(time.monotonic() - start)}")
+    for line in gaps():
+        say(line)
     say(count.last_line())
     return count.status()
 

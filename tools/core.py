@@ -34,8 +34,10 @@ TOP_BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
 BUILD = TOP_BUILD / KERNEL
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
-PUBLISHED = ROOT / "results" / KERNEL
+PUBLISHED = ROOT / "results" / KERNEL  # which only 'make publish' writes
 CONFIGS = ROOT / "tools/configs"
+# What is compared: the base, and the series on it.
+SIDES = ("base", "series")
 
 # A commit of the same content must have the same name on every machine.
 GIT_IDENTITY = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from tools.core import (BUILD, LOGS, Fail, need_tool, run_logged, scratch,
                         shown_path, stage, tail, write_atomically)
 from tools.guest.tiny import Job, finished_runs, write_archive
-from tools.ktap import Run, parse
+from tools.ktap import Run
 from tools.series.base import DOWNLOAD, download, unpack
 
 HYPERVISOR = BUILD / "xen/xen"
@@ -167,8 +167,3 @@ def build_probe(place: Path) -> Path:
                 str(Path(__file__).with_name("probe.c"))], LOGS / "probe.log",
                what="compiling probe.c")
     return probe
-
-
-def failed_cases(run: Run) -> list[str]:
-    """Return the cases that failed in what a program printed."""
-    return parse(run.output).those("fail")
