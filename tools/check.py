@@ -138,7 +138,7 @@ def check_export(tip: str) -> None:
 
 def check_mutants(tip: str) -> None:
     """Each diff of tools/mutants applies to the series."""
-    found, wrong = read_mutants([]), []
+    found, wrong = read_mutants(""), []
     with scratch("mutants") as place:
         index = {"GIT_INDEX_FILE": str(place / "index")}
         git("read-tree", tip, cwd=REPO, env=index)

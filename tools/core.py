@@ -193,14 +193,14 @@ def in_parallel(work: dict[str, Callable[[], T]],
     """
     begun: dict[str, float] = {}
 
-    def do(name: str, function: Callable[[], T]) -> T | Fail:
+    def do(name: str) -> T | Fail:
         if _stopping.is_set():
             raise KeyboardInterrupt
         begun[name] = start = time.monotonic()
         # One write, or the lines of two threads mix.
         print(f"==> {name}\n", end="", flush=True)
         try:
-            found, end = function(), ""
+            found, end = work[name](), ""
         except Fail as failure:
             found, end = failure, f": FAILED: {failure}"
         del begun[name]
@@ -210,13 +210,12 @@ def in_parallel(work: dict[str, Callable[[], T]],
 
     if jobs <= 1:
         # In this thread, where a command shows its progress.
-        return {name: do(name, function) for name, function in work.items()}
+        return {name: do(name) for name in work}
     try:
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                done = {name: pool.submit(do, name, function)
-                        for name, function in work.items()}
-                left = set(done.values())
+                done = {name: pool.submit(do, name) for name in work}
+                left = {*done.values()}
                 while left:
                     ended, left = wait(left, 60, FIRST_COMPLETED)
                     for future in ended:
@@ -380,19 +379,16 @@ def run_main(main: Callable[[], int | None]) -> None:
         text = f"error: {failure}"
     except KeyboardInterrupt:
         status = 130
-        text = ("interrupted: nothing is broken, the same command goes on "
-                "from here")
+        text = "interrupted: nothing is broken, run it again to continue"
     except OSError as failure:
-        advice = {errno.ENOSPC: "make room and run it again",
-                  errno.EDQUOT: "make room and run it again",
+        advice = {errno.ENOSPC: "make room", errno.EDQUOT: "make room",
                   errno.EACCES: "make it writable",
                   errno.EROFS: "make it writable",
-                  errno.EPERM: "run this as the user it belongs to"
-                  }.get(failure.errno)
-        if not advice:
+                  errno.EPERM: "be the user it belongs to"}
+        if failure.errno not in advice:
             raise
         text = (f"error: {failure.filename or BUILD}: {failure.strerror}: "
-                + advice)
+                f"{advice[failure.errno]} and run it again")
     if text:
         print(text, file=sys.stderr, flush=True)
     sys.exit(status)
