@@ -88,13 +88,14 @@ def run_groups(count: Count, groups: dict[str, Callable[[Count], None]],
     job: what they are called in tools/records.py, where each that ran to its
     end is noted.
     """
-    for name, function in groups.items():
+    for number, (name, function) in enumerate(groups.items(), 1):
         before, start = count.numbers(), time.monotonic()
         # The patches may change while it runs.
         title = f"{job} {name}".strip()
         key = patches_key(CHECKS[title]) if job else ""
         about = getattr(function, "func", function).__doc__ or ""
-        say(f"==> {name}: {about.partition(chr(10))[0]}")
+        say(f"==> {name} ({number} of {len(groups)}): "
+            + about.partition("\n")[0])
         try:
             function(count)
         except Fail as failure:

@@ -123,10 +123,10 @@ def compare(name: str, tool: str, sources: set[str]) -> str:
     sources, and say how much."""
     tree = source("applied")
     read, warnings = compiled(name, tree, tool)
+    sources |= read
     refuse(compiled(name, source("base"), tool)[1] if warnings else Counter(),
            warnings)
     check_coverage(tree, read, [VICTIM])
-    sources |= read
     return f"{len(read)} files"
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Counting tests, and counting what selftests in a guest came to."""
 
-import json
 import subprocess
 
 import pytest
@@ -10,7 +9,7 @@ from conftest import write
 from tools import count as counting
 from tools import guest, selftests
 from tools.core import Fail
-from tools.count import Count, recorded, run_groups
+from tools.count import Count, run_groups
 from tools.guest import Result
 
 
@@ -18,13 +17,8 @@ from tools.guest import Result
 def count(tmp_path, replace):
     """A Count that expects the skips of 'slow*' only."""
     (tmp_path / "expected-skips").write_text("# Why.\nslow*  # too slow\n\n")
-    replace(counting, CONFIGS=tmp_path,
-            series_key=lambda only=False: "part" if only else "key")
+    replace(counting, CONFIGS=tmp_path)
     return Count()
-
-
-def numbers(count):
-    return count.passed, count.failed, count.skipped
 
 
 def refuse(*_):
@@ -32,13 +26,14 @@ def refuse(*_):
 
 
 def test_each_is_counted_and_shown(count, capsys):
+    assert count.status() == 1
     count.ok("a")
+    assert count.status() == 0
     count.fail("b", "why")
     count.skip("slow c", "slow")
-    assert count.run("d", lambda: None) and not count.run("e", refuse)
-    # A skip that is not listed is a failure.
+    assert count.run("d", lambda: "7 files") and not count.run("e", refuse)
+    # A skip that is not listed is a failure; a row may ask for the reason.
     count.skip("other", "slow")
-    # A row may ask for the reason, too.
     count.expected.append("loaded: the host*")
     count.skip("loaded", "the host was busy")
     count.skip("loaded", "no time")
@@ -46,56 +41,44 @@ def test_each_is_counted_and_shown(count, capsys):
         ("ok", "a"), ("fail", "b"), ("skip", "slow c"), ("ok", "d"),
         ("fail", "e"), ("fail", "other"), ("skip", "loaded"),
         ("fail", "loaded")]
-    assert "    FAIL  b: why\n" in capsys.readouterr().out
-    assert count.last_line() == "2 passed, 4 failed, 2 skipped"
-
-
-def test_a_job_that_ran_nothing_or_failed_ends_with_1(count):
-    assert count.status() == 1
-    for word, status in (("skip", 1), ("ok", 0), ("fail", 1)):
-        count.add(word, "slow", "why")
-        assert count.status() == status
-
-
-def group_good(count):
-    """Good ones."""
-    count.ok("a")
-    count.skip("slow", "slow")
-
-
-def group_bad(count):
-    """A bad one."""
-    count.ok("a")
-    refuse()
-
-
-def group_empty(count):
-    """Nothing but a skip."""
-    count.skip("slow", "slow")
-
-
-def test_groups(count, tmp_path, capsys, replace):
-    record = tmp_path / "gates.json"
-    record.write_text(json.dumps({
-        "old": {"key": "old"}, "kept": {"key": "key", "passed": 3}}))
-    run_groups(count, {"good": group_good, "bad": group_bad,
-                       "empty": group_empty}, record)
-    assert numbers(count) == (2, 2, 2)
     out = capsys.readouterr().out
-    assert "==> good: Good ones." in out
+    assert "    FAIL  b: why\n" in out and "    ok    d: 7 files\n" in out
+    assert count.last_line() == "2 passed, 4 failed, 2 skipped"
+    assert count.status() == 1
+
+
+def test_groups(count, capsys, replace):
+    def good(count):
+        """Good ones."""
+        count.ok("a")
+        count.skip("slow", "slow")
+
+    def bad(count):
+        count.ok("a")
+        refuse()
+
+    def empty(count):
+        count.skip("slow", "slow")
+
+    def ended(count):
+        raise KeyboardInterrupt
+
+    noted, keys = [], iter("abcd")
+    replace(counting, patches_key=lambda reads: next(keys),
+            CHECKS={f"job {name}": "all" for name in (
+                "good", "bad", "empty", "ended")},
+            record=lambda *words, key: noted.append((*words, key)))
+    with pytest.raises(KeyboardInterrupt):
+        run_groups(count, {"good": good, "bad": bad, "empty": empty,
+                           "ended": ended}, "job")
+    out = capsys.readouterr().out
+    assert "==> good (1 of 4): Good ones." in out
     assert "FAIL  bad: no" in out and "empty: nothing of it ran" in out
-    # What failed, or is of other patches, has not passed.
-    known = recorded(record)
-    assert set(known) == {"good", "kept"}
-    assert (known["good"]["passed"], known["good"]["skipped"]) == (1, 1)
-    replace(counting, series_key=lambda only=False: "part")
-    assert recorded(record) == {}
-    record.write_text(json.dumps({name: {"key": "part"}
-                                  for name in ("matrix", "sparse")}))
-    assert set(recorded(record)) == {"matrix", "sparse"}
-    record.unlink()
-    run_groups(count, {"good": group_good})
-    assert not record.exists() and recorded(record) == {}
+    # What does not come to its end is not noted.
+    assert noted == [("job good", 1, 0, 1, "a"), ("job bad", 1, 1, 0, "b"),
+                     ("job empty", 0, 1, 1, "c")]
+    run_groups(count, {"good": good})
+    assert len(noted) == 3
 
 
 # --- selftests in a guest --------------------------------------------------
@@ -159,9 +142,9 @@ def test_programs_count_as_one_each(count, booted, tmp_path):
 
 def test_cases_that_are_not_whole_or_not_there_fail(count, tmp_path):
     selftests.count_cases(count, "a", "1..2\nok 1 b\n", tmp_path)
-    assert numbers(count) == (1, 1, 0)
+    assert count.numbers() == (1, 1, 0)
     selftests.count_kunit(count, "a", "1..1\nok 1 another_suite\n", tmp_path)
-    assert numbers(count) == (1, 2, 0)
+    assert count.numbers() == (1, 2, 0)
 
 
 def test_tests_of_yield(count, booted, tmp_path):

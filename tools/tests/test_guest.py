@@ -74,7 +74,7 @@ def test_what_vng_is_asked_for(place):
 def test_a_crash_of_qemu_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for end, status, said in (("kill -SEGV $$", 139, "signal 11"),
-                              ("exit 1", 1, ""), ("exit 128", 128, "")):
+                              ("exit 1", 1, "")):
         stub(tmp_path / "qemu-system-x86_64", f'printf "%s|" "$@"; echo; {end}')
         done = subprocess.run([guest.QEMU, "-m", "1 G"], text=True,
                               stdout=subprocess.PIPE)
@@ -97,22 +97,12 @@ def test_a_guest_that_hangs_is_ended(place, monkeypatch):
     check_gone(place / "hangs")
 
 
-def test_a_guest_that_panics(place, monkeypatch):
-    monkeypatch.setenv("GUEST", "panic")
-    with pytest.raises(Lost, match="(?s)ended before its command.*Kernel "
-                       "panic") as caught:
-        boot(place, "true")
-    assert not caught.value.hung
-
-
 @pytest.mark.parametrize("said, options, times", [
     ("x\\nOops: int3: 0000 [#1] SMP", {}, guest.TRIES),
-    ("x\\nint3: 0000 [#1] PREEMPT SMP", {}, guest.TRIES),
     ("x\\nQEMU crashed: signal 11", {}, guest.TRIES),
     # The first oops counts, and no other end is tried again.
     ("BUG: unable to handle\\nOops: int3: 1", {}, 1),
     ("Kernel panic", {}, 1),
-    ("BUG: unable to handle\\nQEMU crashed: signal 11", {}, 1),
     ("Oops: int3: 0000", {"timeout": 0.5}, 1),
     ("Oops: int3: 0000", {"cpus": 1}, 1),
     ("Oops: int3: 0000", {"kvm": True}, 1)])
@@ -120,8 +110,9 @@ def test_the_emulation_ends_a_guest(place, said, options, times):
     stub(place / "venv/bin/vng",
          f"echo >>{place}/guests; printf '{said}\\n'\n"
          + ("sleep 60" if "timeout" in options else ""))
-    with pytest.raises(Lost):
+    with pytest.raises(Lost, match="ended before its|did not end") as caught:
         boot(place, "true", **{"cpus": 2} | options)
+    assert caught.value.hung == ("timeout" in options)
     assert (place / "guests").read_text() == times * "\n"
 
 
@@ -173,19 +164,25 @@ def test_splats(tmp_path, row, bad):
 
 # --- the tiny guest --------------------------------------------------------
 
-def test_the_initramfs(tmp_path):
+def test_the_initramfs(place):
     """Whether a kernel can read it is seen whenever one boots."""
-    write(tmp_path, {"init": "init", "prog": "prog!", "lib": "lib"})
-    job = tiny.Job([(tmp_path / "prog", ["-a", "b"])], 7, ["/proc/x"], 3,
-                   {"/lib64/a/lib": tmp_path / "lib"})
-    archive = tiny.make_initramfs(tmp_path / "init", job)
-    assert b"3 wait\n7 /prog -a b\n0 show /proc/x\n" in archive
+    write(place, {"prog": "prog!", "lib": "lib"})
+    job = tiny.Job([(place / "prog", ["-a", "b"])], 7, ["/proc/x"], 3,
+                   {"/lib64/a/lib": place / "lib"})
+    made = []
+    for name in "xy":
+        (place / name).mkdir()
+        made.append(tiny.write_archive(place / name, job, 64).read_bytes())
+        assert (place / name / "root/tests").read_text() == \
+            "3 wait\n7 /prog -a b\n0 show /proc/x\n"
+    assert made[0] == made[1]
+    listed = subprocess.run(["cpio", "-t"], input=made[0],
+                            capture_output=True).stdout.decode().split()
     # A folder comes before what is in it.
-    at = [archive.find(name) for name in (
-        b"lib64\0", b"lib64/a\0", b"lib64/a/lib\0", b"prog\0", b"prog!")]
-    assert at == sorted(at) and at[0] > 0
+    assert listed == ["init", "lib64", "lib64/a", "lib64/a/lib", "prog",
+                      "tests"]
     with pytest.raises(Fail, match="at most 64 programs"):
-        tiny.make_initramfs(tmp_path / "init", tiny.Job([], files=["x"] * 65))
+        tiny.write_archive(place, tiny.Job([], files=["x"] * 65), 64)
 
 
 def test_a_program_brings_its_libraries_along():
@@ -260,8 +257,8 @@ def boot_xen(place, said):
 def test_a_domain_of_xen(place, monkeypatch):
     monkeypatch.setattr(xen, "HYPERVISOR", place / "xen/xen")
     assert boot_xen(place, XEN) == [("a", Run("1..1\nok 1 one\n\n", 0, 2))]
-    assert (place / "files").read_text().split() == ["bzImage", "init",
-                                                     "initramfs"]
+    assert (place / "files").read_text().split() == ["bzImage", "initramfs",
+                                                     "root"]
     assert "Booting kernel on Xen PV\nLinux\n@@" in (
         place / "logs/xen.dom0").read_text()
     for said, words in (
@@ -280,38 +277,21 @@ def test_commas_are_doubled_for_qemu():
     assert "dom0_max_vcpus=4" in " ".join(command)
 
 
-IMAGE = b"\0" * 64 + xen.MULTIBOOT + b"x" * 9000
-
-
 @pytest.mark.parametrize("content, why", [
-    (gzip.compress(IMAGE), ""), (b"no", "is damaged"),
-    (gzip.compress(b"\0" * 9000 + IMAGE), "multiboot"),
-    (None, "holds 0 hypervisors")], ids=["whole", "damaged", "other", "none"])
+    (gzip.compress(b"xen"), ""), (b"no", "is damaged"),
+    (None, "is damaged")], ids=["whole", "damaged", "none"])
 def test_the_hypervisor_of_a_package(place, replace, content, why):
-    replace(xen, HYPERVISOR=place / "xen/xen", DOWNLOAD=place)
+    replace(xen, HYPERVISOR=place / "xen/xen", download=lambda name, suite:
+            place / "xen.deb")
     write(place / "root", {
-        "DEBIAN/control": "Package: xen-hypervisor-4.17-amd64\nVersion: 1\n"
-        "Architecture: amd64\nMaintainer: A Tester\nDescription: test\n",
+        "DEBIAN/control": "Package: xen\nVersion: 1\nArchitecture: amd64\n"
+        "Maintainer: A Tester\nDescription: test\n",
         **({"boot/xen-4.17.gz": content} if content else {})})
-    subprocess.run(["dpkg-deb", "-b", place / "root",
-                    place / "xen-hypervisor-4.17-amd64_1_amd64.deb"],
+    subprocess.run(["dpkg-deb", "-b", place / "root", place / "xen.deb"],
                    check=True, capture_output=True)
     if not why:
-        assert xen.get_xen().read_bytes() == IMAGE
+        assert xen.get_xen().read_bytes() == b"xen"
         return
-    with pytest.raises(Fail, match=why):
+    with pytest.raises(Fail, match=f"(?s)no Xen hyper.*as NAME_V.*{why}"):
         xen.get_xen()
     assert not xen.HYPERVISOR.exists()
-
-
-def test_a_hypervisor_that_is_not_to_be_had(place, replace):
-    asked = []
-
-    def download(package, suite):
-        asked.append(suite)
-        raise Fail(f"no {package}")
-
-    replace(xen, DOWNLOAD=place, download=download)
-    with pytest.raises(Fail, match="(?s)as a .deb into.*no xen-hyper.*-4.20"):
-        xen.download_xen()
-    assert asked == list(xen.PACKAGES)

@@ -8,7 +8,6 @@ file, and the guest says that a case fails when it finds a bug's name in it.
 import difflib
 import json
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -59,8 +58,6 @@ def test_all_that_a_patch_says(tmp_path: Path) -> None:
     assert job.about == "What the bug is."
     assert job.wanted == ("one", "t*: 2", "splat")
     assert job.setup == mutants.Setup("window", "faults", 4, "a=1 b")
-    assert job.setup.options() == {"cpus": 4, "icount": "", "timeout": 400,
-                                   "append": ("a=1", "b")}
     assert job.diff == diff(20, "bug")
 
 
@@ -85,25 +82,24 @@ def test_what_is_wrong_with_a_patch(tmp_path: Path, text: str,
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize("name", ["window/1-bug", "window/01", "w.o/01-bug"])
-def test_a_name_that_is_none(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Fail, match="PROGRAM/NN-BUG"):
-        read(tmp_path, patch("bug", CAUGHT), name)
-
-
 def test_guests_of_other_kinds(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "selftests/sched").mkdir(parents=True)
     (tmp_path / "selftests/sched/yielder.c").touch()
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    race, suite, sched, more = (mutants.Setup(*words) for words in (
-        ["ioperm_drop_race"], ["x86_io_bitmap"], ["yielder"],
-        ["yielder", "kvm", 4]))
     # Time is counted in instructions where it matters, and one CPU does it.
-    assert [(one.options()["cpus"], one.options()["icount"])
-            for one in (race, suite, sched, more)] == [
-        (1, "skip-idle"), (2, ""), (1, "wait-idle"), (4, "")]
-    assert [one.target() for one in (race, suite, sched)] == [
-        "x86/ioperm_drop_race_64", "", "sched/yielder"]
+    for words, target, cpus, icount, more in (
+            (["ioperm_drop_race"], "x86/ioperm_drop_race_64", 1, "skip-idle",
+             ()),
+            (["x86_io_bitmap"], "", 2, "", ("kunit.enable=1",
+                                            "kunit.autorun=1")),
+            (["yielder"], "sched/yielder", 1, "wait-idle",
+             ("tsc=reliable",)),
+            (["yielder", "kvm", 4, "a=1 b"], "sched/yielder", 4, "",
+             ("a=1", "b"))):
+        setup = mutants.Setup(*words)
+        options = setup.options()
+        assert (setup.target(), options["cpus"], options["icount"],
+                options["append"]) == (target, cpus, icount, more)
 
 
 def test_an_older_kernel_has_its_own(tmp_path: Path, monkeypatch) -> None:
@@ -119,19 +115,23 @@ def test_an_older_kernel_has_its_own(tmp_path: Path, monkeypatch) -> None:
     for kernel, wanted in (("", "one two three"), ("6.12", "one old"),
                            ("6.1", "one")):
         monkeypatch.setattr(mutants, "KERNEL", kernel)
-        assert [job.diff for job in mutants.read_mutants([])] == [
+        assert [job.diff for job in mutants.read_mutants("")] == [
             diff(20, bug) for bug in wanted.split()]
+    put(tmp_path, "window/02-other", patch("bug", CAUGHT))
+    with pytest.raises(Fail, match="two mutants have the number 02"):
+        mutants.KERNEL = ""
+        mutants.read_mutants("")
 
 
 def test_what_the_repository_has() -> None:
-    found = mutants.read_mutants([])
+    found = mutants.read_mutants("")
     assert len(found) > 100
     assert not [job.name for job in found if "*" in job.wanted]
-    assert [job.name for job in mutants.read_mutants(["00", "two-ti?ks"])
-            ] == ["00-ioperm_drop_race-no-preempt-off",
-                  "102-yield_test-two-ticks"]
+    assert [job.name for pattern in ("00", "two-ti?ks")
+            for job in mutants.read_mutants(pattern)] == [
+        "00-ioperm_drop_race-no-preempt-off", "102-yield_test-two-ticks"]
     with pytest.raises(Fail, match="'none' names none of the 1"):
-        mutants.read_mutants(["none"])
+        mutants.read_mutants("none")
 
 
 # --- judging ---------------------------------------------------------------
@@ -186,26 +186,20 @@ class Fake:
         (self.tree / IOPORT).parent.mkdir(parents=True)
         subprocess.run(["git", "init", "-q"], cwd=self.tree, check=True)
         self.done: list[str] = []
-        self.ahead: threading.Event | None = None
         self.stops = "nothing"
 
     def source(self, commit: str) -> Path:
-        assert commit == "applied"
         (self.tree / IOPORT).write_text(TEXT)
         return self.tree
 
     def make(self, name: str, target: str, tree: Path, log: Path) -> None:
         self.done.append(f"build {log.name.split('.')[0]}")
-        if tree == self.place:
-            raise Fail("make failed")
         text = (tree / IOPORT).read_text()
         if "does not compile" in text:
             raise Fail("make failed:\n    | ioport.c:3: error: no\n    | x")
         self.kernel(build.objects(name), text)
-        if self.ahead and "mutant-02" in log.name:
-            self.ahead.set()
 
-    def kernel(self, folder: Path, text: str = "the base") -> Path:
+    def kernel(self, folder: Path, text: str = "bug base") -> Path:
         for name in (".config", "arch/x86/boot/bzImage"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
@@ -217,16 +211,12 @@ class Fake:
         text = (image / "arch/x86/boot/bzImage").read_text()
         console = self.place / "console"
         console.write_text("WARNING: here" if "warns" in text else "")
-        if self.ahead and "mutant-01" in name:
-            assert self.ahead.wait(60), "the next kernel was not built"
         if self.stops in text:
             raise KeyboardInterrupt
         first = self.done.count(f"boot {name}") == 1
         if "panics" in text or "flaky" in text and first:
             up = "" if "flaky" in text else mutants.UP
             raise Lost("it died", False, up, console)
-        # The base has a bug of its own.
-        text = text.replace("the base", "bug base")
         rows = [f"{'not ' * (f'bug {one}' in text)}ok {number} {one}"
                 for number, one in enumerate(
                     ("one", "two", "three", "base"), 1)]
@@ -239,145 +229,73 @@ def fake(tmp_path: Path, replace) -> Fake:
     replace(mutants, source=found.source, make=found.make, boot=found.boot,
             MUTANTS=tmp_path / "mutants", IMAGES=tmp_path / "images",
             REPORT=tmp_path / "mutants.json", LOGS=tmp_path,
-            LISTED=tmp_path / "mutants.md", begin=lambda: "tip",
+            begin=lambda: "tip", choose_kvm=lambda image: False,
             kernel_key=lambda *words: "-".join(words),
             tests_key=lambda folder: folder,
+            record=lambda *words, key: found.done.append(f"record {words}"),
             build_program=lambda target: Path("/program"),
-            choose_kvm=lambda image: False,
             build_kernel=lambda name: found.kernel(tmp_path / "base"))
     replace(build, OBJECTS=tmp_path / "obj")
-    (tmp_path / "mutants").mkdir()
-    plant(found, {"01-window-one": patch("bug one", CAUGHT)})
     return found
 
 
-def plant(fake: Fake, files: dict[str, str]) -> None:
+def run(fake: Fake, capsys, files: dict[str, str],
+        whole: bool = True) -> tuple[int, str]:
     for path in mutants.MUTANTS.glob("*/*"):
         path.unlink()
     for name, text in files.items():
-        number, program, bug = name.split("-")
-        put(mutants.MUTANTS, f"{program}/{number}-{bug}", text)
+        put(mutants.MUTANTS, f"window/{name}", text)
     fake.done.clear()
+    return mutants.run_all(mutants.read_mutants(""), whole), \
+        capsys.readouterr().out
 
 
-def run(capsys, *patterns: str) -> tuple[int, str]:
-    status = mutants.run_all(mutants.read_mutants(list(patterns)),
-                             not patterns)
-    return status, capsys.readouterr().out
-
-
-TWO = {"01-window-one": patch("bug one", CAUGHT, line=15),
-       "02-window-two": patch("bug two", "Caught-by: window: two", line=25)}
-
-
-def test_each_mutant_is_caught_by_its_test(fake: Fake, capsys) -> None:
-    plant(fake, TWO)
-    status, out = run(capsys)
-    assert status == 0, out
-    assert "of 4 test cases, 1 caught none of these" in out
-    assert "2 killed, 0 survived, 0 could not be tested" in out
-    report = json.loads(mutants.REPORT.read_text())
-    # Of a mutant's run what fails is kept.
-    assert {"one": "fail"} in report["runs"].values()
-    # A bug that was planted before is gone.
-    assert report["kills"] == {
-        "window: base": ["base-1-window"], "window: one": ["01-window-one"],
-        "window: two": ["02-window-two"]}
-    for row in ("two | 02", "base | base", "three | none"):
-        assert f"| window: {row} |\n" in mutants.LISTED.read_text()
-
-
-def test_a_kernel_is_built_while_a_guest_runs(fake: Fake, capsys) -> None:
-    plant(fake, TWO)
-    fake.ahead = threading.Event()
-    assert run(capsys, "0")[0] == 0
-    assert fake.done[-1] == "boot mutant-02-window-two"
+TWO = {"01-one": patch("bug one", CAUGHT, line=15),
+       "02-two": patch("bug two", "Caught-by: window: two", line=25)}
 
 
 def test_only_what_changed_is_done_again(fake: Fake, capsys) -> None:
-    run(capsys)
-    assert len([one for one in fake.done if "boot" in one]) == 3
-    fake.done.clear()
-    assert run(capsys)[0] == 0
-    assert fake.done == []
+    fake.stops = "bug two"
+    with pytest.raises(KeyboardInterrupt):
+        run(fake, capsys, TWO)
+    fake.stops = "nothing"
+    status, out = run(fake, capsys, TWO)
+    assert status == 0, out
+    assert "2 killed, 0 survived, 0 could not be tested" in out
+    assert "of 4 test cases, 1 caught none of these" in out
+    assert fake.done == ["boot mutant-02-window-two",
+                         "record ('mutants', 2, 0, 0)"]
+    # The base fails a case of its own.
+    assert json.loads(mutants.REPORT.read_text())["kills"] == {
+        "window: base": ["base-1-window"], "window: one": ["01-window-one"],
+        "window: two": ["02-window-two"]}
     # The header decides what counts, not what is built and run.
-    plant(fake, {"01-window-one": patch("bug one", "Caught-by: window: two")})
-    status, out = run(capsys)
+    one = {"01-one": patch("bug one", "Caught-by: window: two", line=15)}
+    status, out = run(fake, capsys, one, whole=False)
     assert (status, fake.done) == (1, [])
     assert "survived: 01-window-one: not by two, but: one" in out
     # Another bug is another kernel, and the old one's is not kept.
-    plant(fake, {"01-window-one": patch("bug two", "Caught-by: window: two")})
-    assert run(capsys)[0] == 0
-    assert fake.done == ["build mutant-01-window-one",
-                         "boot mutant-01-window-one"]
+    run(fake, capsys, {"01-one": patch("bug two", CAUGHT)})
+    assert fake.done[:2] == ["build mutant-01-window-one",
+                             "boot mutant-01-window-one"]
     assert len(list(mutants.IMAGES.iterdir())) == 2
-    assert len(json.loads(mutants.REPORT.read_text())["runs"]) == 3
-    # And so is another guest.
-    assert len({mutants.Job("name", mutants.Setup("window", *words)).key()
-                for words in ((), ("faults",), ("mutants", 4),
-                              ("mutants", 0, "a=1"))}) == 4
 
 
-def test_what_does_not_apply_or_build_is_told(fake: Fake, capsys,
-                                              monkeypatch) -> None:
-    plant(fake, {
-        "01-window-old": patch("bug", CAUGHT).replace("ioport 19", "19"),
-        "02-window-broken": patch("does not compile", CAUGHT),
-        "03-window-one": patch("bug one", CAUGHT)})
-    status, out = run(capsys, "0")
+def test_what_is_told_of_each(fake: Fake, capsys) -> None:
+    status, out = run(fake, capsys, {
+        "01-old": patch("bug", CAUGHT).replace("ioport 19", "19"),
+        "02-broken": patch("does not compile", CAUGHT),
+        "03-panic": patch("panics", "Caught-by: panic"),
+        "04-silent": patch("panics", CAUGHT),
+        "05-warns": patch("warns", "Caught-by: splat"),
+        "06-flaky": patch("flaky bug one", CAUGHT)}, whole=False)
     assert status == 1
-    assert f"does not apply: error: patch failed: {IOPORT}:17" in out
-    assert "does not build: ioport.c:3: error: no" in out
-    assert "1 killed, 0 survived, 2 could not be tested" in out
-    # Nothing can be said without a kernel that has no bug.
-    monkeypatch.setattr(mutants, "IMAGES", fake.place / "others")
-    monkeypatch.setattr(mutants, "REPORT", fake.place / "other.json")
-    monkeypatch.setattr(mutants, "source", lambda *_: fake.place)
-    with pytest.raises(Fail, match="does not"):
-        run(capsys, "03")
-
-
-def test_guests_that_die_warn_or_do_not_come_up(fake: Fake, capsys) -> None:
-    plant(fake, {
-        "01-window-panic": patch("panics", "Caught-by: panic"),
-        "02-window-silent": patch("panics", CAUGHT),
-        "03-window-warns": patch("warns", "Caught-by: splat"),
-        "04-window-flaky": patch("flaky bug one", CAUGHT),
-        "05-window-one": patch("bug one", CAUGHT)})
-    status, out = run(capsys, "0")
-    assert (status, "4 killed, 1 survived, 0 could" in out) == (1, True), out
-    assert "survived: 02-window-silent: not by one, but: panic" in out
-    assert fake.done.count("boot mutant-04-window-flaky") == 2
-
-
-def test_the_kunit_suite_is_a_test_too(tmp_path: Path, fake: Fake,
-                                       monkeypatch) -> None:
-    output = (f"{mutants.UP}\n1..1\n    1..1\n    not ok 1 one_test\n"
-              "not ok 1 x86_io_bitmap\n")
-    (tmp_path / "console").touch()
-    monkeypatch.setattr(mutants, "boot", lambda *_, **__: Result(
-        0, output, tmp_path / "console"))
-    job = mutants.Job("name", mutants.Setup("x86_io_bitmap"))
-    assert mutants.test(job, (tmp_path, "")) == dict.fromkeys(
-        mutants.EVENTS, "pass") | {"one_test": "fail"}
-
-
-def test_an_interrupted_run_goes_on(fake: Fake, capsys) -> None:
-    plant(fake, TWO)
-    fake.stops = "bug two"
-    with pytest.raises(KeyboardInterrupt):
-        run(capsys)
-    fake.stops = "nothing"
-    fake.done.clear()
-    assert run(capsys)[0] == 0
-    assert fake.done == ["boot mutant-02-window-two"]
-
-
-@pytest.mark.parametrize("names, words", [
-    (["01-window-a", "01-window-b"], "two mutants have the number 01"),
-    ([], "there is no mutant")])
-def test_two_of_one_number_and_none(fake: Fake, names: list[str],
-                                    words: str) -> None:
-    plant(fake, {name: patch("a", CAUGHT) for name in names})
-    with pytest.raises(Fail, match=words):
-        mutants.read_mutants([])
+    for words in (
+            f"01-window-old: does not apply: error: patch failed: {IOPORT}:17",
+            "02-window-broken: does not build: ioport.c:3: error: no",
+            "killed: 03-window-panic: panic",
+            "survived: 04-window-silent: not by one, but: panic",
+            "killed: 05-window-warns: splat", "killed: 06-window-flaky: one",
+            "3 killed, 1 survived, 2 could not be tested"):
+        assert words in out, out
+    assert fake.done.count("boot mutant-06-window-flaky") == 2

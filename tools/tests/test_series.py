@@ -274,27 +274,6 @@ def test_a_patch_that_does_not_apply_is_named_with_file_and_line(
     assert box.tip("applied") == first
 
 
-def test_a_record_is_of_what_the_patches_change(
-        box: Box, patches: dict[str, bytes]) -> None:
-    def keys(patches: dict[str, bytes]) -> list[str]:
-        box.set_patches(patches)
-        return box.done("from tools.series.apply import series_key\n"
-                        "print(series_key(), series_key(True))\n").out.split()
-
-    def changed(old: bytes, new: bytes, name: str) -> list[bool]:
-        assert old in patches[name]
-        changes = {name: patches[name].replace(old, new)}
-        return [one != other for one, other in zip(
-            keys(patches), keys(patches | changes), strict=True)]
-
-    name, test = sorted(patches)[:2]
-    assert changed(b"Subject: ", b"Subject: Other words ", name) == [
-        False, False]
-    assert changed(b"/* ioport 10 */", b"/* ioport ten */", name) == [
-        True, True]
-    assert changed(b"/* window 3 */", b"/* three */", test) == [True, False]
-
-
 def test_checkpatch_excuses_only_types_that_look_like_calls() -> None:
     text = "CHECK:SPACING: spaces\n#1: FILE: x.c:1:\n+\tFIXTURE_DATA(x) *y;\n"
     assert excused(text)
