@@ -4,16 +4,14 @@
 No kernel is built and none boots here.
 """
 
-import re
-import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Box, make_kernel, write
+from conftest import Box, commit, git, make_kernel, write
 
-from tools import check, ktap
+from tools import check
 from tools.core import Fail
 from tools.count import Count
 from tools.guest import Result
@@ -50,30 +48,6 @@ def test_tags(text: str, says: str | None) -> None:
     count = Count()
     assert count.run("tags", check.check_tags, text) == (not says)
     assert (says or "") in count.rows[0][-1]
-
-
-@pytest.mark.parametrize("release, calls, log, says", [
-    ("7.3.4", "TAP version 13\n1..1\nok 1 iopl01\n", "", None),
-    ("7.3.5", "TAP version 13\n1..1\nok 1 iopl01\n", "", "it says it is 7.3.5"),
-    ("7.3.4", "TAP version 13\n1..1\nnot ok 1 iopl01\n", "",
-     "LTP's calls: .*iopl01"),
-    ("7.3.4", "", "", "LTP's calls"),
-    ("7.3.4", "TAP version 13\n1..1\nok 1 iopl01\n", "BUG: bad\n", "BUG")])
-def test_what_a_boot_shows(tmp_path: Path, replace, release: str, calls: str,
-                           log: str, says: str | None) -> None:
-    write(tmp_path, {"include/config/kernel.release": "7.3.4\n", "log": log})
-
-    def boot(folder: Path, command: str, **_: Any) -> Result:
-        assert f" {check.LTP_CALLS};" in command and "uname -r;" in command
-        return Result(0, f"@@ begin release\n{release}\n@@ end release 0 0\n"
-                      f"@@ begin LTP\n{calls}\n@@ end LTP 0 0\n",
-                      tmp_path / "log")
-
-    replace(check, boot=boot)
-    count = Count()
-    assert count.run("boots", check.check_boot, tmp_path, "base", False) == (
-        not says)
-    assert not says or re.search(says, count.rows[0][-1])
 
 
 PATCHES = """
@@ -191,51 +165,12 @@ def test_the_drop_window(base: str, series: str, short: int, wanted: str,
     assert verdicts(count) == wanted
 
 
-@pytest.mark.parametrize("said, verdict", [("not ok", "o"), ("ok", "f")])
-def test_yields_must_fail_on_the_base(said: str, verdict: str,
-                                      folders: dict[str, Path],
-                                      replace) -> None:
-    def boots(folder: Path, programs: list[Path], name: str
-              ) -> dict[str, ktap.Run]:
-        assert folder == folders["base"]
-        return {"yield_test": ktap.Run(
-            f"1..2\n{said} 1 yield.share_one\nnot ok 2 yield.lock\n", 1, 9)}
-
-    replace(check, run_yield=lambda *_, **__: None, boot_yield=boots)
-    count = Count()
-    check.check_yield(count, folders)
-    assert verdicts(count) == verdict
-
-
-@pytest.mark.parametrize("base, series, status, says", [
-    ("use", "", 0, ""), ("", "", 0, "does not work"),
-    ("use", "use", 0, "a.c: direct use"), ("use", "", 1, "did not run")])
-def test_only_ioport_looks_into_a_bitmap(
-        base: str, series: str, status: int, says: str,
-        folders: dict[str, Path], replace) -> None:
-    def spatch(command: list[str], cwd: Path, **_: Any
-               ) -> subprocess.CompletedProcess:
-        said = {"base": base, "applied": series}[cwd.name]
-        return subprocess.CompletedProcess(
-            command, status, f"a.c: direct {said} of an I/O bitmap\n",
-            "HANDLING: a.c\n")
-
-    replace(check, need_tool=lambda *_: None, git=lambda *_, **__: "a.c\n")
-    replace(check.subprocess, run=spatch)
-    count = Count()
-    assert count.run("rule", check.check_accessor) == (not says)
-    assert says in count.rows[0][-1]
-
-
-def test_the_gates_must_have_passed(replace) -> None:
-    known = {name: {"passed": 3, "skipped": 1, "date": "2026-11-23T12:26"}
-             for name in check.RECORDED}
-    replace(check, recorded=lambda: known)
-    count = Count()
-    check.group_record(count)
-    assert (count.passed, count.failed) == (len(check.RECORDED), 0)
-    del known["xen"]
-    count = Count()
-    count.expected = []
-    check.group_record(count)
-    assert [row[1] for row in count.rows if row[0] == "fail"] == ["gates: xen"]
+@pytest.mark.parametrize("line, found", [
+    ("p->bitmap[0] = 0;", 1), ("q->bitmap[0] = p->max;", 0)])
+def test_only_ioport_looks_into_a_bitmap(tmp_path: Path, line: str,
+                                         found: int) -> None:
+    git(tmp_path, "init", "-q")
+    text = "void f(struct io_bitmap *p, struct x *q)\n{\n\t%s\n}\n"
+    commit(tmp_path, "one", files={"arch/x86/kernel/ioport.c": text % "x();",
+                                   "arch/x86/kernel/a.c": text % line})
+    assert len(check.accessor_uses(tmp_path)) == found

@@ -57,10 +57,10 @@ def test_the_series_is_compared_with_the_base(tree: Path) -> None:
     assert verdicts() == ["ok", "fail", "ok"]
     # What does not compile, and what is not compiled.
     commit(tree, "applied", files={FAIR: "", "Makefile": MAKEFILE.replace(
-        "sed", "false;", 1)})
+        "sed", "exit 1;", 1)})
     assert verdicts() == ["fail", "fail", "fail"]
     commit(tree, "applied", files={"Makefile": MAKEFILE.replace(
-        "%.o:", f"{FAIR[:-2]}.o:\n%.o:")})
+        "%.o:", f"{FAIR[:-2]}.o: ;\n%.o:")})
     assert verdicts() == ["ok", "ok", "fail"]
 
 
