@@ -17,8 +17,8 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tools.build import (KERNELS, build_kernel, build_selftests,
                          compiler_version, make, objects, save_image, source,
                          source_key, test_key)
 from tools.core import (BUILD, KERNEL, LOGS, RESULTS, ROOT, Fail, build_lock,
-                        digest, duration, in_parallel, need_space, read_json,
+                        at_once, digest, duration, need_space, read_json,
                         run_git, run_main, say, shown_path, write_json)
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
 from tools.records import CHECKS, patches_key, record
@@ -49,6 +49,10 @@ TRIES = 3
 UP = "# the guest is up"
 # On the base, each case is hit with the first seed.
 RACE_WAKES, RACE_SEEDS = 25000, (1, 2)
+
+# What the bug is, headers, a diff.
+FORM = re.compile(r"(?P<about>.+?)\n\n(?P<headers>(?:[A-Z][a-z-]+: [^\n]+\n)+)"
+                  r"---\n(?P<diff>diff --git .+)", re.S)
 
 # {case: "pass", "fail" or "skip"}, or why it did not take place.
 Run = dict[str, str] | Fail
@@ -134,44 +138,34 @@ def kernel_key(commit: str, name: str) -> str:
 
 def read_mutant(path: Path) -> Job:
     """Read a patch; Fail names what is wrong with it."""
-    def need(condition: Any, why: str) -> None:
-        if not condition:
-            raise Fail(f"{path.parent.name}/{path.name} {why}")
-
-    program = path.parent.name
+    where = f"{path.parent.name}/{path.name}"
+    text = FORM.fullmatch(path.read_text(errors="surrogateescape"))
     named = re.fullmatch(r"(\d\d+)-([a-z0-9-]+)", path.stem)
-    need(named and re.fullmatch("[a-z0-9_]+", program),
-         "is not called PROGRAM/NN-BUG.patch")
-    head, dashes, diff = path.read_text(errors="surrogateescape").partition(
-        "\n---\n")
-    need(dashes, "has no line --- before its diff")
-    about, _, headers = head.rpartition("\n\n")
-    need(about, "does not say what the bug is")
-    wanted, setup = [], {"program": program}
-    for line in headers.splitlines():
-        found = re.fullmatch(
-            rf"Caught-by: (?P<event>{'|'.join(EVENTS)})|"
-            rf"Caught-by: {program}: (?P<case>.+)|"
-            rf"Kernel: (?P<kernel>{'|'.join(KINDS)})|"
-            r"Cpus: (?P<cpus>[1-9])|Append: (?P<append>.+)", line)
-        need(found, f"has a header that is wrong: {line}")
-        key, value = found.lastgroup, found.group(found.lastgroup)
-        if key in ("event", "case"):
-            wanted.append(value)
+    if not text or not named:
+        raise Fail(f"{where} is not called NN-BUG.patch, or is not what the "
+                   "bug is, headers, --- and a diff: see tools/mutants/README"
+                   ".md")
+    wanted, setup = [], Setup(path.parent.name)
+    for name, value in re.findall("(.+?): (.+)", text["headers"]):
+        program, _, case = value.partition(": ")
+        if name == "Caught-by" and (
+                value in EVENTS or case and program == setup.program):
+            wanted.append(case or value)
+        elif name == "Kernel" and value in KINDS or name == "Append":
+            setup = replace(setup, **{name.lower(): value})
+        elif name == "Cpus" and re.fullmatch("[1-9]", value):
+            setup = replace(setup, cpus=int(value))
         else:
-            need(key not in setup, f"has two headers for one thing: {line}")
-            setup[key] = int(value) if key == "cpus" else value
-    need(wanted, "has no Caught-by: line")
-    names = re.findall(r"^diff --git a/\S+ b/(\S+)$", diff, re.M)
-    need(names, "has no diff")
-    need(not re.search(r"^(new|deleted) file mode|^rename ", diff, re.M),
-         "adds, removes or renames a file")
-    for name in names:
-        need(is_kernel(name) and not name.endswith(("_test.c", "_kunit.c")),
-             f"changes {name}, which is not the kernel but its tests or "
-             "documents")
-    return Job(f"{named[1]}-{program}-{named[2]}", Setup(**setup), "applied",
-               diff, " ".join(about.split()), tuple(wanted))
+            raise Fail(f"{where} has a header that is wrong: {name}: {value}")
+    names = re.findall(r"^diff --git a/\S+ b/(\S+)$", text["diff"], re.M)
+    other = [name for name in names if not is_kernel(name)
+             or name.endswith(("_test.c", "_kunit.c"))]
+    if other or not wanted or re.search("^(new|deleted) file|^rename ",
+                                        text["diff"], re.M):
+        raise Fail(f"{where} has no Caught-by:, or does not only change files "
+                   f"of the kernel: {', '.join(other) or 'it adds one'}")
+    return Job(f"{named[1]}-{setup.program}-{named[2]}", setup, "applied",
+               text["diff"], " ".join(text["about"].split()), tuple(wanted))
 
 
 def read_all() -> Iterator[Job]:
@@ -301,34 +295,42 @@ def test(job: Job, built: tuple[Path, Path | str] | Fail) -> Run:
                      case, verdict in ktap.parse(said.output).cases.items()}
 
 
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function; return its Fail as a value."""
+    try:
+        return function(*arguments)
+    except Fail as failure:
+        return failure
+
+
 def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
              ) -> Iterator[tuple[Job, Run]]:
     """Yield each job with its run: first those that are among runs.  While
     the guest of one runs, the kernel of the next is built."""
     todo = [job for job in jobs if job.key() not in runs]
     yield from ((job, runs[job.key()]) for job in jobs if job not in todo)
-    built = None
-    for number, (job, ahead) in enumerate(zip([None, *todo],
-                                              [*todo, None])):
-        work = {}
+    built: Any = None
+    for number, (job, ahead) in enumerate(zip([None, *todo], [*todo, None])):
+        work: dict[str, Callable[[], Any]] = {}
         if job:
             work[f"testing {job.name} ({number} of {len(todo)})"] = \
-                functools.partial(test, job, built)
+                functools.partial(attempt, test, job, built)
         if ahead:
             work[f"building {ahead.name}"] = functools.partial(
-                lambda job: (build_image(job),
-                             build_program(job.setup.target())), ahead)
-        done = list(in_parallel(work, len(work)).values())
-        built = done[-1] if ahead else None
+                attempt, lambda job: (build_image(job), build_program(
+                    job.setup.target())), ahead)
+        *done, built = [*at_once(work, len(work)).values(),
+                        *([] if ahead else [None])]
         if job:
+            run, = done
             # What kept a kernel from being built may have gone next time.
-            if not isinstance(done[0], Fail):
+            if not isinstance(run, Fail):
                 # Of a mutant's run only what fails counts.
                 runs[job.key()] = {
-                    case: verdict for case, verdict in done[0].items()
+                    case: verdict for case, verdict in run.items()
                     if not job.diff or verdict == "fail"}
                 write_json(REPORT, {"runs": runs})
-            yield job, done[0]
+            yield job, run
 
 
 # --- the whole -------------------------------------------------------------
