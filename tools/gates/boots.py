@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools import ktap
 from tools.build import (CLANG, JOBS, KERNELS, SELFTESTS, build_kernel,
-                         build_selftests, compiler_tools, compiler_version,
+                         build_selftests, compiler_version,
                          image, make_environment, objects, planted,
                          selftest_names, source, source_key)
 from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, digest, read_json,
@@ -66,20 +66,14 @@ def group_i386(count: Count) -> None:
     count_kunit(count, "i386", console.read_text(errors="replace"), console)
 
 
-def run_xen(programs: Programs, name: str, append: str = ""
-            ) -> list[tuple[str, ktap.Run]]:
-    """Run programs on the kernel as Xen's first domain."""
-    return boot_xen(image("xendom0"), programs, timeout=2400, name=name,
-                    append=append)
-
-
 def find_open_ports(probe: Path) -> None:
     """The probe sees ports that are open on each CPU of Xen's domain."""
     tree = source("applied")
     with planted(tree, "arch/x86/kernel/process.c",
                  (ROOT / "tools/planted/ports.c").read_text()):
         build_kernel("xendom0", tree)
-        (_, run), = run_xen([(probe, [])], "gates-xen-planted")
+        (_, run), = boot_xen(image("xendom0"), [(probe, [])],
+                             name="gates-xen-planted")
     failed = ktap.parse(run.output).those("fail")
     if failed != [f"cpu{cpu}.no_other_port" for cpu in range(2)]:
         raise Fail(f"what fails is {failed}; see {shown_path(LOGS)}/"
@@ -88,8 +82,7 @@ def find_open_ports(probe: Path) -> None:
 
 def group_xen(count: Count) -> None:
     """As Xen's first domain the kernel boots and passes the static tests."""
-    programs = static_tests("_64")
-    probe = build_probe(BUILD / "programs/xen")
+    programs, probe = static_tests("_64"), build_probe(BUILD / "programs/xen")
     count.run(f"{XEN}: finds planted open ports", find_open_ports, probe)
     build_kernel("xendom0")
     # The probe comes first: it finds what a CPU was started with, and who
@@ -99,8 +92,9 @@ def group_xen(count: Count) -> None:
             (f"{XEN}, second CPU", "gates-xen-cpu1",
              [row for row in programs if row[0].name in XEN_PINNED],
              "isolcpus=0")):
-        count_runs(count, title, run_xen(chosen, name, append),
-                   LOGS / f"{name}.dom0")
+        count_runs(count, title, boot_xen(
+            image("xendom0"), chosen, name=name, append=append),
+            LOGS / f"{name}.dom0")
 
 
 def group_boots(count: Count) -> None:
@@ -129,16 +123,6 @@ def make_kselftest(tree: Path, words: Sequence[str], log: Path) -> list[str]:
                       re.M)
 
 
-def run_made(folder: Path, tree: Path, programs: list[str], name: str,
-             **options: bool | Path) -> dict[str, str]:
-    """Run programs in a guest as 'make kselftest' does; return {program:
-    verdict}."""
-    return ktap.runner(boot_runner(
-        folder, f"cd {tree}/{SELFTESTS}/x86; BASE_DIR=${{PWD%/*}}; "
-        f". {tree}/{RUNNER}; run_many {' '.join(programs)}", name, cpus=2,
-        timeout=SECONDS, **options).output)
-
-
 def check_install(count: Count, title: str, arguments: Sequence[str],
                   folder: Path) -> None:
     """Install and run the selftests, and let 'make kselftest' run them;
@@ -160,10 +144,14 @@ def check_install(count: Count, title: str, arguments: Sequence[str],
         tree, words, LOGS / f"{name}-make.log")
         if fnmatch(path, "*/iop*_[36][24]")]
     chosen = sorted(path.name for path in installed.glob("x86/iop*_[36][24]"))
+    # As 'make kselftest' does it.
+    command = f"cd {tree}/{SELFTESTS}/x86; BASE_DIR=${{PWD%/*}}; " \
+        f". {tree}/{RUNNER}; run_many {' '.join(made)}"
     for way, found in (
             ("installed", run_installed(folder, installed, name, kvm, chosen)),
-            ("make kselftest", run_made(folder, tree, made, f"{name}-make",
-                                        kvm=kvm, share=place))):
+            ("make kselftest", ktap.runner(boot_runner(
+                folder, command, f"{name}-make", cpus=2, kvm=kvm,
+                timeout=SECONDS, share=place).output))):
         for program in chosen:
             verdict = found.get(program, "fail")
             count.add(verdict, f"{title}: {way}: {program}", "" if verdict ==
@@ -172,7 +160,6 @@ def check_install(count: Count, title: str, arguments: Sequence[str],
 
 def group_installs(count: Count) -> None:
     """The selftests install and run in the tree, with O= and with clang."""
-    compiler_tools("clang")
     folder = build_kernel("series")
     for what, arguments in INSTALLS.items():
         count.run(f"installs: {what}", check_install, count,

@@ -88,7 +88,7 @@ def split_console(text: str) -> tuple[str, str]:
 
 
 def boot_xen(image: Path, programs: Sequence[tuple[Path, Sequence[str]]], *,
-             cpus: int = 2, memory: int = 1024, timeout: float = 1800,
+             cpus: int = 2, memory: int = 1024, timeout: float = 2400,
              seconds: int = 400, name: str = "xen",
              append: str = "") -> list[tuple[str, Run]]:
     """Boot a bzImage as Xen's first domain; return [(program, Run)].

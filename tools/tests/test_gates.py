@@ -37,8 +37,7 @@ def tree(tmp_path: Path, replace) -> Path:
     git(repo, "checkout", "-q", "-b", "applied")
     commit(repo, "applied", files={compile.VICTIM: "new\n"})
     replace(build, REPO=repo, BUILD=tmp_path, SOURCES=tmp_path / "src",
-            OBJECTS=tmp_path / "obj", LOGS=tmp_path / "logs",
-            compiler_tools=lambda compiler="gcc": None)
+            OBJECTS=tmp_path / "obj", LOGS=tmp_path / "logs")
     replace(compile, touched_files=lambda _: [FAIR, compile.VICTIM],
             CONFIGS=("wide",), COMPILERS={}, FOLDERS=(), LOGS=tmp_path / "logs",
             TOOLS={"gcc": (("wide",), *compile.TOOLS["gcc"][1:])})
