@@ -6,7 +6,6 @@ No kernel is built and none boots here.
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Box, commit, git, make_kernel, write
@@ -14,7 +13,6 @@ from conftest import Box, commit, git, make_kernel, write
 from tools import check
 from tools.core import Fail
 from tools.count import Count
-from tools.guest import Result
 
 GOOD = "Subject: a\n\nWhy.\n\nAssisted-by: LLM\n---\n"
 
@@ -45,9 +43,8 @@ def test_each_test_of_the_tools_counts(tmp_path: Path, replace) -> None:
     (GOOD, None), (GOOD.replace("Assisted", "X"), "no Assisted-by"),
     (GOOD.replace("---", "Reviewed-by: A <a@b.c>\n---"), "Reviewed-by: is")])
 def test_tags(text: str, says: str | None) -> None:
-    count = Count()
-    assert count.run("tags", check.check_tags, text) == (not says)
-    assert (says or "") in count.rows[0][-1]
+    with pytest.raises(Fail, match=says) if says else nullcontext():
+        check.check_tags(text)
 
 
 PATCHES = """
@@ -67,7 +64,7 @@ def test_patches_and_mutants_apply(box: Box,
     box.set_patches(patches)
     box.done(PATCHES.format("check_quilt"), say="it holds", KSRC=kernel)
     name = sorted(patches)[0]
-    diff = patches[name].partition(b"\n---\n")[2]
+    diff = b"diff --git" + patches[name].partition(b"diff --git")[2]
     write(box.repo / "tools/mutants", {
         "a/01-b.patch": b"What.\n\nCaught-by: hang\n---\n" + diff})
     box.refused(PATCHES.format("check_mutants"), KSRC=kernel,
@@ -119,50 +116,8 @@ def test_selftests_are_compared(
     count = Count()
     count.expected = ["selftests/x86: *"]
     check.compare_selftests(count, folders, False)
-    assert verdicts(count) == f"o{verdict}"
+    assert verdicts(count) == verdict
     assert not any(left.values())
-
-
-@pytest.mark.parametrize("runs, says", [
-    ([(110, 325)] * 2, ""), ([(300, 325)] * 2, "3.00 and 3.25"),
-    ([(110, 110)] * 2, "1.10 and 1.10"),
-    ([(110, 325), (111, 325)], "110.* and .*111"),
-    ([(0, 325)] * 2, "2 of 3 cases")])
-def test_the_base_pays_for_a_high_port(
-        runs: list[tuple[int, int]], says: str, replace) -> None:
-    built = []
-
-    def measure(folder: Path, name: str, cases: tuple[str, ...]
-                ) -> dict[str, Any]:
-        # Two guests neither build it nor share a log.
-        assert built
-        found = runs[("repeat-1", "repeat-2").index(name)]
-        return {"cases": [{"name": case, "p50": p50,
-                           "status": "ok" if p50 else "skip"}
-                          for case, p50 in zip(cases, (100, *found))]}
-
-    replace(check.measure_ports, measure_ports=measure,
-            build_programs=lambda: built.append(1))
-    with pytest.raises(Fail, match=says) if says else nullcontext():
-        check.check_ports(Path())
-
-
-@pytest.mark.parametrize("base, series, short, wanted", [
-    ("3", "0", 0, "oo"), ("0", "0", 0, "fo"), ("1", "1", 0, "of"),
-    ("1", "", 0, "of"), ("", "0", 0, "fo"), ("1", "0", 1, "of")])
-def test_the_drop_window(base: str, series: str, short: int, wanted: str,
-                         folders: dict[str, Path], replace) -> None:
-    """One that ended early proves nothing."""
-    hits = {"base": base, "series": series}
-
-    def boot(folder: Path, *_: Any, **__: Any) -> Result:
-        return Result(0, f"# iopl: CPU 0: wakes {check.RACE_WAKES - short} "
-                      f"hits {hits[folder.name]}\n", Path())
-
-    replace(check, RACE_CASES=("iopl",), boot=boot)
-    count = Count()
-    check.check_race(count, folders)
-    assert verdicts(count) == wanted
 
 
 @pytest.mark.parametrize("line, found", [

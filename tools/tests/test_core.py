@@ -15,7 +15,6 @@ from tools import core
 def test_logs_and_digests(tmp_path: Path) -> None:
     write(tmp_path, {"log": "".join(f"{n}\r\n\n" for n in range(50))})
     assert core.tail(tmp_path / "log", 2) == "    | 48\n    | 49"
-    assert core.tail(tmp_path / "none") == ""
     # A digest tells where a part ends.
     assert core.digest("a", "b") == core.digest(b"a", b"b")
     assert len({core.digest("ab"), core.digest("a", "b"),
@@ -35,17 +34,6 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(core.Fail, match="file is not JSON .* remove it"):
         core.read_json(path)
-
-
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with mock.patch("shutil.disk_usage") as usage:
-        usage.return_value.free = 5 * 2**30
-        core.need_space(tmp_path / "not/yet", 5, "it")
-        with pytest.raises(core.Fail, match=f"it needs 6 GiB .* {tmp_path}, "
-                           "5.0 GiB are free: make room"):
-            core.need_space(tmp_path / "not/yet", 6, "it")
-    with pytest.raises(core.Fail, match="'no-such-tool' .* install package"):
-        core.need_tool("no-such-tool", "package")
 
 
 # --- run_logged, at_once ---
@@ -114,11 +102,6 @@ def main(*body: str) -> str:
 def test_what_a_user_can_mend_is_one_error(box: Box, body: str,
                                            words: str) -> None:
     box.refused(main(body), say=words)
-
-
-def test_a_bug_keeps_its_traceback(box: Box) -> None:
-    run = box.run(main("raise OSError(errno.EBADF, 'a bug')"))
-    assert run.status == 1 and "Traceback" in run.err
 
 
 @pytest.mark.parametrize("sig, end, children", (
