@@ -113,6 +113,13 @@ def recorded(kernel: str = KERNEL) -> dict[str, Row]:
                     if row["date"] >= found.get(name, row)["date"]}
 
 
+def open_gates() -> list[str]:
+    """Return the gates of the patches that these have not passed."""
+    known = recorded()
+    return [name for name in GATES if f"gates {name}" not in FIRST_ONLY
+            and known.get(f"gates {name}", {"failed": 1})["failed"]]
+
+
 def gaps() -> Iterator[str]:
     """Yield lines of what has not run on these patches, or has failed."""
     known = recorded()

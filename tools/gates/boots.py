@@ -178,6 +178,20 @@ def with_ktap(program: Path) -> Path:
     return script
 
 
+def run_prefix(count: Count, title: str, tree: Path, programs: list[Path],
+               kunit: bool) -> str:
+    """Boot the kernel of a prefix and run programs; say how many."""
+    folder, name = build_kernel("kunit", tree), title.replace(" ", "-")
+    run_programs(count, title, folder, [with_ktap(path) for path in programs
+                                        if path.parent.name == "x86"],
+                 name, kunit=kunit)
+    yields = [path for path in programs if path.parent.name == "sched"]
+    if yields:
+        run_yield(count, f"{title}: selftests/sched", folder, yields,
+                  f"{name}-yield")
+    return f"{len(programs)} programs"
+
+
 def group_bisect(count: Count) -> None:
     """Every prefix of the series builds, boots and passes its tests."""
     passed = read_json(BISECTED, {})
@@ -185,24 +199,17 @@ def group_bisect(count: Count) -> None:
         title, tree = f"bisect {name[:4]}", source(commit, "other")
         kernel = digest(source_key(commit), compiler_version(),
                         KERNELS["kunit"].wanted())
-        made = build_selftests(port_tests(tree) + selftest_names(
-            tree, "sched", YIELD_TESTS), tree=tree).values()
         # The same program, to the byte, does the same on the same kernel.
         keys = {path: digest(kernel, path.read_bytes(), *arguments_of(path))
-                for path in made}
+                for path in build_selftests(port_tests(tree) + selftest_names(
+                    tree, "sched", YIELD_TESTS), tree=tree).values()}
         left = [path for path, key in keys.items() if key not in passed]
-        kunit = (tree / "arch/x86/kernel/io_bitmap_test.c").exists() and \
-            kernel not in passed
+        kunit = kernel not in passed and \
+            (tree / "arch/x86/kernel/io_bitmap_test.c").exists()
         failed = count.failed
-        if left or kunit:
-            folder = build_kernel("kunit", tree)
-            run_programs(count, title, folder, [
-                with_ktap(path) for path in left if path.parent.name == "x86"],
-                title.replace(" ", "-"), kunit=kunit)
-            run_yield(count, f"{title}: selftests/sched", folder, [
-                path for path in left if path.parent.name == "sched"],
-                title.replace(" ", "-") + "-yield")
-        if count.failed == failed:
-            count.ok(f"{title}: {len(left)} of {len(made)} programs are new")
-            passed |= dict.fromkeys([kernel, *keys.values()], name)
+        if not left and kernel in passed:
+            count.ok(title, f"as {passed[kernel]}")
+        elif count.run(title, run_prefix, count, title, tree, left, kunit) \
+                and count.failed == failed:
+            passed |= dict.fromkeys([kernel, *keys.values()], name[:4])
             write_json(BISECTED, passed)

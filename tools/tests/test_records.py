@@ -60,9 +60,10 @@ def test_what_ran_is_published(ready: Box) -> None:
     ready.done(RECORD.format(
         "'bench', 1, 0, 0, ['bench.md', 'bench-readme.md']"))
     out = ready.done("from tools.records import *\nprint(*gaps(), sep='\\n')\n"
-                     ).out.splitlines()
+                     "print(*open_gates())\n").out.splitlines()
     assert out[0].startswith("not run on these patches: check scripts, ")
     assert "gcc" not in out[0] and out[1].endswith(": gates gcc")
+    assert out[2].startswith("gcc clang ") and "bare" not in out[2]
     ready.done("tools.publish")
     assert row(ready, "`make gates ONLY=gcc`")[0].split(": ")[1].startswith(
         "7 / 1 / 2, ")
