@@ -183,7 +183,9 @@ def download(package: str, suite: str) -> Path:
         status = run_logged(
             ["sh", "-c", f"apt-get update && apt-get download {package}"],
             log, cwd=place, check=False,
-            env=os.environ | {"APT_CONFIG": str(private_apt(suite))})
+            env=os.environ | {"APT_CONFIG": str(private_apt(suite))},
+            progress=lambda _: "{} MiB".format(sum(
+                path.stat().st_size for path in place.iterdir()) >> 20))
         found = list(place.glob("*.deb"))
         if status or not found:
             raise Fail(
