@@ -158,9 +158,11 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(timeout=0.5)
             if time.monotonic() - shown >= (2 if tty else 60):
-                shown = time.monotonic()
-                text = f"    {duration(shown - start)} " \
-                    f"{progress(log) if progress else ''}".rstrip()
+                shown, note = time.monotonic(), ""
+                # A file that it looks at may go.
+                with contextlib.suppress(OSError):
+                    note = progress(log) if progress else ""
+                text = f"    {duration(shown - start)} {note}".rstrip()
                 # On a terminal, the next line overwrites this one.
                 say(f"\033[K{text}\033[A" if tty else text)
     finally:
