@@ -48,6 +48,8 @@ def cell(row: Row | None) -> str:
 def command(name: str) -> str:
     """Return what runs a check, by its name in CHECKS."""
     job, _, part = name.partition(" ")
+    if job == "real":
+        return f"{name}, [tools/lab](../tools/lab/README.md)"
     return f"`make {job}" + (
         f" {'JOB' if job == 'soak' else 'ONLY'}={part}`" if part else "`")
 
