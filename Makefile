@@ -14,7 +14,7 @@
 #   JOB= TIMES= SECONDS= CPUS=   with 'soak': which job, how long
 #   PUBLISH=1     bench, report, soak: copy the result to results/ and README.md
 #   BASE=path ONTO=commit        with 'rebase': the tree to try the series on
-#   NAME= EMAIL= SET= BRANCH= GATES=   with 'submit': who sends which part
+#   NAME= EMAIL= SET= GATES=   with 'submit': who sends which part
 #   SET=fixes|ports|all KCONFIG= LSMOD=   with 'deb': which patches, of which
 #                 configuration (a path, debian, debian-rt), which modules
 #   FILES= ROOTFS=               with 'lab': where boards find what they load
@@ -77,7 +77,7 @@ export: deps ## write patches/, series and the copies from build/tree
 rebase: deps ## try the series on the tree BASE=path, tell what fails where
 	@$(RUN)series.rebase
 
-submit: deps ## write the mails, from KSRC=clone NAME= EMAIL=; never sends
+submit: deps ## write patches for git am, signed off by NAME= EMAIL=; never sends
 	@$(RUN)submit
 
 lab: deps ## write job definitions for a LAVA lab, see tools/lab/README.md
