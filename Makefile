@@ -88,8 +88,24 @@ deb: ## build Debian packages of the patched kernel
 	@$(RUN)deb $(if $(SET),--set $(SET)) $(if $(KCONFIG),--config $(KCONFIG)) \
 		$(if $(LSMOD),--lsmod $(LSMOD))
 
-release: deps ## write build/release: a patch per kernel, a tarball, checksums
-	@$(RUN)release
+release: ## write build/release: a patch per kernel, a tarball, checksums
+	@set -eu; fail() { echo "error: $$*" >&2; exit 1; }; \
+	[ -z "$$(git status --porcelain)" ] || fail "commit the changes first: a release is of a commit"; \
+	version=$$(sed -n '/^## /{s/^## \([0-9][0-9.]*\).*/\1/p;q}' CHANGELOG.md); \
+	[ "$$version" ] || fail "CHANGELOG.md has no heading '## NUMBER'"; \
+	place=build/release/$$version name=ioport-yield-$$version; \
+	rm -rf $$place.partial; mkdir -p $$place.partial; \
+	for series in series patches/*/series; do \
+		kernel=$$(sed -n 's/^# Linux v\([^:]*\):.*/\1/p' $$series); \
+		sed '/^#/d; /^$$/d; s,^,patches/,' $$series | xargs cat \
+			>$$place.partial/linux-$$kernel-$$name.patch; \
+	done; \
+	GIT_CONFIG_GLOBAL=tools/gitconfig GIT_CONFIG_SYSTEM=/dev/null \
+		git archive --prefix=$$name/ -o $$place.partial/$$name.tar HEAD; \
+	cd $$place.partial; xz -T1 -6 $$name.tar; sha256sum * >../SHA256SUMS.partial; \
+	mv ../SHA256SUMS.partial SHA256SUMS; cd ..; \
+	rm -rf $$version; mv $$version.partial $$version; cat $$version/SHA256SUMS; \
+	echo "written: $$place"
 
 clean: ## remove what was built, keep the downloads; ALL=1 removes build/
 	@tools/clean $(if $(ALL),--all)
