@@ -13,7 +13,6 @@
 #                 soak: these rows
 #   JOB= TIMES= SECONDS= CPUS=   with 'soak': which job, how long
 #   PUBLISH=1     bench, report, soak: copy the result to results/ and README.md
-#   BASE=path ONTO=commit        with 'rebase': the tree to try the series on
 #   NAME= EMAIL= SET= GATES=   with 'submit': who sends which part
 #   SET=fixes|ports|all KCONFIG= LSMOD=   with 'deb': which patches, of which
 #                 configuration (a path, debian, debian-rt), which modules
@@ -23,11 +22,11 @@
 RUN := build/venv/bin/python -m tools.
 each = $(foreach word,$(2),$(1) $(word))
 
-export KERNEL KSRC FORCE ACCEL NAME EMAIL SET ONTO BRANCH BASE GATES FILES ROOTFS
+export KERNEL KSRC FORCE ACCEL NAME EMAIL SET GATES FILES ROOTFS
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report tree \
-	export rebase submit lab deb release clean
+	export submit lab deb release clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm] ..."
@@ -73,9 +72,6 @@ tree: deps ## make build/tree: the base in git, one commit per patch
 
 export: deps ## write patches/, series and the copies from build/tree
 	@$(RUN)series.export
-
-rebase: deps ## try the series on the tree BASE=path, tell what fails where
-	@$(RUN)series.rebase
 
 submit: deps ## write patches for git am, signed off by NAME= EMAIL=; never sends
 	@$(RUN)submit

@@ -85,9 +85,7 @@ def checkpatch(mail: str, tree: Path, *options: str) -> None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-        ).parse_args()
+    argparse.ArgumentParser(description=__doc__).parse_args()
     checkpatch(sys.stdin.read(), Path.cwd())
 
 
