@@ -15,6 +15,7 @@ from tools.build import JOBS, make_environment, settings, source, steps
 from tools.core import (BUILD, LOGS, ROOT, Fail, build_lock, git, need_space,
                         need_tool, run_logged, run_main, say, scratch,
                         shown_path, stage)
+from tools.records import CHECKS, patches_key, record
 from tools.series.apply import SERIES, begin, series_patches
 from tools.series.base import REPO, download, unpack, version_of, wanted
 
@@ -143,7 +144,10 @@ def main() -> None:
                         help="what lsmod printed: build only these modules")
     options = parser.parse_args()
     with build_lock():
+        key = patches_key(CHECKS["deb"])
         made = build(options.set, options.config, options.lsmod)
+        if options.set == "all":
+            record("deb", len(made), 0, 0, key=key)
     image, = (path for path in made if path.name.startswith("linux-image-"))
     say("install: apt install "
         + " ".join(f"./{shown_path(path)}" for path in made)

@@ -320,7 +320,8 @@ def main() -> int:
     count = Count()
     with build_lock():
         if options.jobs:
-            return write_jobs(options.files, options.rootfs) or 0
+            write_jobs(options.files, options.rootfs)
+            return 0
         if options.pack:
             pack({side: f"lab_{side}" for side in SIDES}, BOARDS)
             return 0

@@ -2,9 +2,9 @@
 """Run tests for long, again and again, or under load.
 
 A job has rows, each a kind of guest that boots as often as --times says.
-Runs are kept for a kernel and its tests in build/results/, and with --publish
-in results/: the same command goes on there.  After a run with a failure its
-row begins anew, as what counts is so many in a row.
+Runs are kept for a kernel and its tests in build/results/, and by 'make
+publish' in results/: the same command goes on there.  After a run with a
+failure its row begins anew, as what counts is so many in a row.
 """
 
 import argparse
@@ -31,12 +31,15 @@ from tools.core import (CONFIGS, LOGS, PUBLISHED, RESULTS, ROOT, Fail,
 from tools.count import Count, listed
 from tools.guest import boot, check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
+from tools.records import CHECKS, patches_key, record
 from tools.selftests import (RACE, RACE_CASES, STEADY, arguments_of,
                              count_cases, count_run, race_command, race_result)
 from tools.series.apply import begin
 from tools.tables import console
 
 SCRIPTS = ROOT / "tools/soak"
+# How often a guest boots if nobody says so; others once.
+TIMES = {"repeat": 10, "load": 2}
 GUEST_SECONDS = 3600
 # KASAN reports an address of the interrupt code early in a boot with five
 # page table levels, which QEMU's largest processor has.
@@ -309,20 +312,22 @@ def run_rows(job: str, rows: list[Row], times: int, kept: dict[str, Any],
     return runs
 
 
-def soak(job: str, rows: list[Row], times: int, publish: bool) -> int:
-    """Run rows of a job and print what they showed; return the status."""
+def soak(job: str, rows: list[Row], times: int, whole: bool) -> int:
+    """Run rows of a job, the whole of it or not, print what they showed and
+    return the status."""
+    patches = patches_key(CHECKS[f"soak {job}"])
     commit, report = begin(), RESULTS / f"soak-{job}.json"
     key = digest(source_key(commit), test_key(commit),
                  test_key(commit, "sched"), compiler_version(), *(
                      path.read_text() for folder in (BENCH, SCRIPTS)
                      for path in sorted(folder.glob("*.[chs]*"))
                      if "stress" in job))
-    kept = next((one for path in (report, PUBLISHED / f"{job}.json") if (
-        one := read_json(path, {})).get("key") == key),
+    kept = next((one for place in (RESULTS, PUBLISHED) if (one := read_json(
+        place / report.name, {})).get("key") == key),
         {"key": key, "commit": commit, "runs": {}})
     runs = run_rows(job, rows, times, kept, report)
-    if publish:
-        write_json(PUBLISHED / f"{job}.json", kept)
+    # Also where nothing had to run.
+    write_json(report, kept)
     for row, mine in runs.items():
         note = mine[-1]["note"]
         if isinstance(note, dict):
@@ -333,6 +338,8 @@ def soak(job: str, rows: list[Row], times: int, publish: bool) -> int:
                 run["seconds"] for run in mine)),
             f"; the last: {note}" if isinstance(note, str) else ""))
     passed, failed, skipped = counted(sum(runs.values(), []))
+    if whole:
+        record(f"soak {job}", passed, failed, skipped, [report.name], patches)
     say(f"all of it: {shown_path(report)}\n{passed} passed, {failed} failed, "
         f"{skipped} skipped")
     return 1 if failed or not passed else 0
@@ -348,8 +355,6 @@ def main() -> int:
                         help="of their guests (default: %(default)s)")
     parser.add_argument("--only", action="append", metavar="ROW", help="only "
                         "this row, or rows of a pattern (may be repeated)")
-    parser.add_argument("--publish", action="store_true",
-                        help="copy the runs to results/JOB.json")
     options = parser.parse_args()
     there = jobs(options.seconds, options.cpus)[options.job]
     rows = [row for row in there if any(
@@ -359,7 +364,7 @@ def main() -> int:
                    + ", ".join(row.name for row in there))
     with build_lock():
         return soak(options.job, rows, options.times or TIMES.get(
-            options.job, 1), options.publish)
+            options.job, 1), rows == there)
 
 
 if __name__ == "__main__":

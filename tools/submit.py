@@ -12,8 +12,7 @@ import re
 
 from tools.core import (BUILD, Fail, build_lock, run_main, say, shown_path,
                         write_atomically)
-from tools.count import recorded
-from tools.gates import RECORDED
+from tools.records import GATES, recorded
 from tools.series.apply import PATCHES, series_patches
 
 # For people to give; the Signed-off-by is added here.
@@ -66,8 +65,9 @@ def authored(text: str, name: str, address: str) -> str:
 
 def check_gates(wish: str) -> None:
     """Raise Fail unless these patches passed the gates, or need not."""
-    known = recorded()
-    left = " ".join(name for name in RECORDED if name not in known)
+    rows = {name: recorded().get(f"gates {name}") for name in GATES}
+    left = " ".join(name for name, row in rows.items()
+                    if not row or row["failed"])
     if left and wish != "no":
         raise Fail("these patches have not passed all gates: run 'make gates "
                    f"ONLY=\"{left}\"', or give GATES=no")

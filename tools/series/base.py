@@ -23,10 +23,10 @@ ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
       "GIT_COMMITTER_DATE": "2000-01-01T00:00:00+0000"}
 
 
-def wanted() -> dict[str, str]:
-    """Return the row of tools/BASE for KERNEL."""
+def wanted(kernel: str = KERNEL) -> dict[str, str]:
+    """Return the row of tools/BASE for a kernel."""
     return next(row for row in kernels()
-                if KERNEL in ("", row["VERSION"]))
+                if kernel in ("", row["VERSION"]))
 
 
 def version_of(makefile: str) -> str:

@@ -170,20 +170,6 @@ def test_a_patch_that_does_not_apply_is_named_with_file_and_line(
     box.refused(BEGIN, KSRC=ksrc, say=f"series names {name}, but")
 
 
-def test_a_record_is_of_what_the_patches_change(
-        box: Box, patches: dict[str, bytes]) -> None:
-    def keys(old: bytes, new: bytes) -> list[str]:
-        box.set_patches({name: text.replace(old, new)
-                         for name, text in patches.items()})
-        return box.done("from tools.series.apply import series_key\n"
-                        "print(series_key(), series_key(True))\n").out.split()
-
-    before, kernel = keys(b"", b""), keys(b"ioport 10 */", b"ten */")
-    assert keys(b"Subject: ", b"Subject: Other ") == before
-    assert keys(b"/* window 3 */", b"/* three */")[1] == before[1]
-    assert kernel[0] != before[0] and kernel[1] != before[1]
-
-
 class Repository:
     """A repository with the patches of COMMITS and a tree made from them."""
 

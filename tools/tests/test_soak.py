@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment
+from conftest import ROOT, Box, environment
 
 from tools import ktap, soak
 from tools.core import read_json
@@ -66,6 +66,11 @@ def test_each_listed_case_is_of_a_row_and_of_a_test() -> None:
         # The last part of a name is TEST(name), TEST_F(.., name), "name".
         assert program in ("*", "ioperm_??", "iopl_??") or \
             case.split(".")[-1].strip("*") in source.read_text(), line
+
+
+def test_only_rows_that_there_are(box: Box) -> None:
+    box.refused("tools.soak", "load", "--only", "x",
+                say="--only names none of load's rows: ports, yield")
 
 
 def test_the_host_is_busy_until_the_end() -> None:
