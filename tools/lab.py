@@ -86,6 +86,7 @@ def write_job(path: Path, row: list[str], files: str, ids: dict[str, str],
                   rootfs=rootfs or f"{files}/root.cpio.gz",
                   overlays=[[f"{files}/lab.tar.xz", "/"]], tests=[],
                   parameters={}, commands=["true"], boot_args=arguments,
+                  tmpdir=path.parent,
                   timeouts={"deploy": 15, "boot": 15, "commands": 120})
         job.initialize()
         part = yaml.safe_load(job.render())
