@@ -12,8 +12,7 @@
 #   ONLY=         check, gates: these groups; mutants, study: these names;
 #                 soak: these rows
 #   JOB= TIMES= SECONDS= CPUS=   with 'soak': which job, how long
-#   BASE=path ONTO=commit        with 'rebase': the tree to try the series on
-#   NAME= EMAIL= SET= BRANCH= GATES=   with 'submit': who sends which part
+#   NAME= EMAIL= SET= GATES=   with 'submit': who sends which part
 #   SET=fixes|ports|all KCONFIG= LSMOD=   with 'deb': which patches, of which
 #                 configuration (a path, debian, debian-rt), which modules
 #   FILES= ROOTFS=               with 'lab': where boards find what they load
@@ -25,11 +24,11 @@ run = @tools/deps $(1) $(2) && build/venv/bin/python -m tools.$(strip $(1)) $(2)
 plain = @tools/deps $(1) $(2) && python3 -m tools.$(strip $(1)) $(2)
 each = $(foreach word,$(2),$(1) $(word))
 
-export KERNEL KSRC FORCE ACCEL NAME EMAIL SET ONTO BRANCH BASE GATES FILES ROOTFS
+export KERNEL KSRC FORCE ACCEL NAME EMAIL SET GATES FILES ROOTFS
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report publish \
-	tree export rebase submit lab deb release clean
+	tree export submit lab deb release clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [KSRC=path] [FORCE=1] [ACCEL=tcg|kvm] ..."
@@ -75,10 +74,7 @@ tree: ## make build/tree: the base in git, one commit per patch
 export: ## write patches/, series and the copies from build/tree
 	$(call plain,series.export)
 
-rebase: ## try the series on the tree BASE=path, tell what fails where
-	$(call plain,series.rebase)
-
-submit: ## write the mails, from KSRC=clone NAME= EMAIL=; never sends
+submit: ## write patches for git am, signed off by NAME= EMAIL=; never sends
 	$(call run,submit)
 
 lab: ## write job definitions for a LAVA lab, see tools/lab/README.md
@@ -89,7 +85,23 @@ deb: ## build Debian packages of the patched kernel
 		$(if $(LSMOD),--lsmod $(LSMOD)))
 
 release: ## write build/release: a patch per kernel, a tarball, checksums
-	$(call plain,release)
+	@set -eu; fail() { echo "error: $$*" >&2; exit 1; }; \
+	[ -z "$$(git status --porcelain)" ] || fail "commit the changes first: a release is of a commit"; \
+	version=$$(sed -n '/^## /{s/^## \([0-9][0-9.]*\).*/\1/p;q}' CHANGELOG.md); \
+	[ "$$version" ] || fail "CHANGELOG.md has no heading '## NUMBER'"; \
+	place=build/release/$$version name=ioport-yield-$$version; \
+	rm -rf $$place.partial; mkdir -p $$place.partial; \
+	for series in series patches/*/series; do \
+		kernel=$$(sed -n 's/^# Linux v\([^:]*\):.*/\1/p' $$series); \
+		sed '/^#/d; /^$$/d; s,^,patches/,' $$series | xargs cat \
+			>$$place.partial/linux-$$kernel-$$name.patch; \
+	done; \
+	GIT_CONFIG_GLOBAL=tools/gitconfig GIT_CONFIG_SYSTEM=/dev/null \
+		git archive --prefix=$$name/ -o $$place.partial/$$name.tar HEAD; \
+	cd $$place.partial; xz -T1 -6 $$name.tar; sha256sum * >../SHA256SUMS.partial; \
+	mv ../SHA256SUMS.partial SHA256SUMS; cd ..; \
+	rm -rf $$version; mv $$version.partial $$version; cat $$version/SHA256SUMS; \
+	echo "written: $$place"
 
 clean: ## remove what was built, keep the downloads; ALL=1 removes build/
 	@tools/clean $(if $(ALL),--all)
