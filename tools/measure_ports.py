@@ -138,6 +138,19 @@ def measure_memory(folder: Path, side: str,
                         ["--tasks", str(TASKS)], kvm=kvm)
 
 
+def sweep(samples: Samples) -> str:
+    """Draw the cost of a switch against the highest port."""
+    from tools import plots  # here, because matplotlib is slow to load
+
+    points = sorted((max(filter(None, case["highest_port"])), name)
+                    for name, case in samples.cases[PORTS].items()
+                    if name.startswith("sweep-"))
+    return plots.draw(samples, dict(zip(SIDES, SIDES)), [{
+        "program": PORTS, "figure": "p50", "points": points,
+        "title": "Two tasks with one port each: instructions of a switch "
+                 "there and back", "axes": {"xlabel": "highest port"}}], 1)
+
+
 def label(name: str) -> str:
     """Return what a row of the tables is called."""
     words = f": {WORDS[name]}" if name in WORDS else ""

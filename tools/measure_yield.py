@@ -12,13 +12,12 @@ and series, and prints the worst.
 
 import argparse
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.build import SIDES, build_bench, build_sides
-from tools.core import (LOGS, RESULTS, at_once, build_lock, read_json,
+from tools.build import SIDES, build_bench, build_sides, image
+from tools.core import (LOGS, RESULTS, at_once, build_lock, digest, read_json,
                         run_main, say, shown_path, write_atomically,
                         write_json)
 from tools.figures import Samples, result_of
@@ -56,7 +55,7 @@ OTHERS = (
     ("storm", "longest_wait_hog", "longest wait of the hog, ms", 1e6, 1))
 
 
-def run_isolated(image: Path, program: Path, words: Sequence[str], log: Path,
+def run_isolated(kernel: Path, program: Path, words: Sequence[str], log: Path,
                  report: str = "", kvm: bool = False, **more: Any
                  ) -> tuple[Run, str]:
     """Run a program in a guest that gets nothing from outside.
@@ -65,7 +64,7 @@ def run_isolated(image: Path, program: Path, words: Sequence[str], log: Path,
     guest, whose text is returned with the run.  more: as boot_tiny() has it.
     """
     (_, run), *files = boot_tiny(
-        image, [(program, words)], cpus=1, bits=64, name=log.stem,
+        kernel, [(program, words)], cpus=1, bits=64, name=log.stem,
         machine=HARDWARE if kvm else REPEATABLE,
         append="" if kvm else REPEATABLE_KERNEL, settle=SETTLE_SECONDS,
         files=[report] if report else [], **more)
@@ -183,6 +182,22 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
          for case in samples.those(YIELD, kind=kind)), left=2)
 
 
+def polite(samples: Samples) -> str:
+    """Draw what a task that yields gets beside tasks that do not."""
+    from tools import plots  # here, because matplotlib is slow to load
+
+    return plots.draw(samples, dict(zip(SIDES, SIDES)), [{
+        "program": YIELD, "figure": figure, "scale": scale, "points": [
+            (slices(case["slice_us"]), case["name"])
+            for case in samples.those(YIELD, kind="polite", work_us=100,
+                                      hogs=hogs)],
+        "title": f"100 us of work, then a yield, beside {hogs}: {what}",
+        "axes": {"xlabel": "slice of all tasks", "yscale": "log"}}
+        for figure, scale, what in (("share", 1, "its share, %"),
+                                    ("p50", 1e6, "a yield, p50, ms"))
+        for hogs in (1, 3)])
+
+
 # --- all cases, in several phases -------------------------------------------
 
 ROWS = RESULTS / "yield-rows.json"
@@ -205,60 +220,62 @@ WORST = {
 }
 
 
-def measure_rows(folders: dict[str, Path], phases: Sequence[int],
-                 arguments: Sequence[str]) -> dict[str, Any]:
-    """Measure what was not measured, {"SIDE PHASE ARGUMENTS": result}."""
-    found, program = read_json(ROWS, {}), build_program()
+def measure_rows(images: dict[str, Path], phases: Sequence[int],
+                 arguments: Sequence[str]) -> Samples:
+    """Return the figures of both sides, one value a phase.
+
+    What ROWS has of the same kernel, program and arguments is not measured
+    again.
+    """
+    kept, program, samples = read_json(ROWS, {}), build_program(), Samples()
+    made = {side: digest(kernel.read_bytes(), program.read_bytes(), *REPEATABLE,
+                         REPEATABLE_KERNEL) for side, kernel in images.items()}
     for phase in phases:
         words = [*arguments, "--phase", str(phase)]
-        runs = at_once({
-            " ".join([side, *words]): functools.partial(
-                run_isolated, folder / "arch/x86/boot/bzImage", program,
-                ["--json", REPORT, *words],
-                LOGS / f"yield-rows-{side}-{phase}.ktap", REPORT,
-                timeout=4 * GUEST_SECONDS, seconds=20 * PROGRAM_SECONDS)
-            for side, folder in folders.items()
-            if " ".join([side, *words]) not in found})
-        for key, (run, report) in runs.items():
-            found[key] = result_of(YIELD, run.status, LOGS, report)
-        write_json(ROWS, found)
-    return found
+        names = {side: " ".join([side, made[side], *words]) for side in images}
+        runs = at_once({name: functools.partial(
+            run_isolated, images[side], program, ["--json", REPORT, *words],
+            LOGS / f"yield-rows-{side}-{phase}.ktap", REPORT,
+            timeout=4 * GUEST_SECONDS, seconds=20 * PROGRAM_SECONDS)
+            for side, name in names.items() if name not in kept})
+        for name, (run, report) in runs.items():
+            kept[name] = result_of(YIELD, run.status, LOGS, report)
+        write_json(ROWS, kept)
+        for side, name in names.items():
+            samples.add(YIELD, side, kept[name])
+    return samples
 
 
-def worst_rows(found: dict[str, Any], phases: Sequence[int],
-               arguments: Sequence[str]) -> Iterator[list[str]]:
+def worst_rows(samples: Samples) -> Iterator[list[str]]:
     """Yield case, figure, the worst of each side, and of the ratios."""
-    samples = Samples()
-    for side, phase in itertools.product(SIDES, phases):
-        samples.add(YIELD, side, found[" ".join(
-            [side, *arguments, "--phase", str(phase)])])
     for case in samples.those(YIELD):
         for figure, scale, more, digits in WORST[case["kind"]]:
-            base, series = (samples.values[YIELD, side, case["name"], figure]
-                            for side in SIDES)
-            if not base or not series:
-                continue
-            pick = min if more else max
-            ratios = [new / old for old, new in zip(base, series) if old]
-            yield [case["name"], figure, number(pick(base) / scale, digits),
-                   number(pick(series) / scale, digits),
-                   f"{pick(ratios):.2f}" if ratios else "-"]
+            sides = [samples.values[YIELD, side, case["name"], figure]
+                     for side in SIDES]
+            if all(sides):
+                pick = min if more else max
+                ratios = [new / old for old, new in zip(*sides) if old]
+                yield [case["name"], figure, *(
+                    number(pick(runs) / scale, digits) for runs in sides),
+                    number(pick(ratios) if ratios else None, 2)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Measure all cases of yield_latency in several phases of "
-                    "the tick, and print the worst.")
+    """Measure all cases of yield_latency in several phases of the tick, and
+    print the worst."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--phase", type=int, action="append",
                         help="microseconds after a tick (0, 300 and 700)")
     parser.add_argument("arguments", nargs="*", default=["--all"],
                         help="of yield_latency, after -- (--all)")
     options = parser.parse_args()
-    phases = options.phase or [0, 300, 700]
     with build_lock():
-        found = measure_rows(build_sides(), phases, options.arguments)
+        build_sides()
+        found = measure_rows({side: image(side) for side in SIDES},
+                             options.phase or [0, 300, 700],
+                             options.arguments)
     say(console(table(["case", "figure", *SIDES, "worst ratio"],
-                      worst_rows(found, phases, options.arguments), left=2)))
+                      worst_rows(found), left=2)))
     say(f"all of it: {shown_path(ROWS)}")
 
 
