@@ -47,6 +47,12 @@ def result_of(name: str, status: int | None, log: Path, report: str,
                f"its output, {shown_path(log)}:\n{tail(log)}")
 
 
+def shown(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page of the study shows of a result."""
+    return {"cases": [{name: value for name, value in case.items() if name in (
+        "name", "status", *STUDY["figures"])} for case in result["cases"]]}
+
+
 class Samples:
     """The figures of all columns, one value a run, and what cases there are.
 

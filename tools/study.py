@@ -20,7 +20,7 @@ from tools import build
 from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, digest,
                         duration, git, in_parallel, need_tool, read_json,
                         run_logged, run_main, say, write_json)
-from tools.figures import DATA, STUDY, now, result_of, words_of
+from tools.figures import DATA, STUDY, now, result_of, shown, words_of
 from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, closure
 from tools.measure_yield import run_isolated
 from tools.series.apply import begin, sparse_tree
@@ -150,9 +150,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS, memory="2G",
         also=closure(files))
     # 4: all cases were skipped, which the JSON says.
-    found = result_of(cell.name, run.status, log, report, (0, 4))
-    return {"cases": [{name: value for name, value in case.items() if name in (
-        "name", "status", *STUDY["figures"])} for case in found["cases"]]}
+    return shown(result_of(cell.name, run.status, log, report, (0, 4)))
 
 
 def run(cells: list[Cell], only_list: bool) -> None:
