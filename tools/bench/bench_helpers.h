@@ -299,13 +299,18 @@ static inline void *map_shared(size_t size)
 	return mem;
 }
 
-static inline long long now_ns(void)
+static inline long long clock_ns(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(clock, &ts);
 
 	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+static inline long long now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* The coarse clock advances once in a tick, and says so. */
@@ -719,6 +724,7 @@ static inline int find_name(const struct option_of *o, const char *text)
 static inline void set_option(const struct option_of *o, char *text)
 {
 	char *word;
+	int i;
 
 	switch (o->kind) {
 	case FLAG:
@@ -741,6 +747,9 @@ static inline void set_option(const struct option_of *o, char *text)
 		*(int *)o->value = find_name(o, text);
 		break;
 	case LIST:
+		/* It takes the place of the default. */
+		for (i = 0; o->names[i]; i++)
+			((bool *)o->value)[i] = false;
 		while ((word = strsep(&text, ",")))
 			((bool *)o->value)[find_name(o, word)] = true;
 		break;
