@@ -778,7 +778,7 @@ static inline __noreturn void show_help(const struct option_of *options,
 }
 
 /* Reads options up to the other arguments, if @more; else there are none. */
-static inline void parse_options(int argc, char **argv, bool more,
+static inline void read_options(int argc, char **argv, bool more,
 				 const struct option_of *options,
 				 const char *about)
 {

@@ -576,7 +576,7 @@ int main(int argc, char **argv)
 	};
 
 	cpu = first_cpu();
-	parse_options(argc, argv, false, options,
+	read_options(argc, argv, false, options,
 		      "Usage: interactive_latency [OPTION]...\n"
 		      "How long interactive tasks wait for the CPU beside loads. Lists have commas in\n"
 		      "them; by default all tasks, beside none, burn, compile, memload, as processes.");

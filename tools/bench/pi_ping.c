@@ -577,7 +577,7 @@ int main(int argc, char **argv)
 	char *list, *word;
 
 	cpu = first_cpu();
-	parse_options(argc, argv, false, options,
+	read_options(argc, argv, false, options,
 		      "Usage: pi_ping [OPTION]...\n"
 		      "How an interactive task meets its deadlines beside tasks that compute digits of\n"
 		      "pi, and how many digits they compute.");
