@@ -38,7 +38,7 @@ GUEST_SECONDS = 3600
 PROGRAM_SECONDS = 12 * 3600
 REPORT = "/tmp/report.json"
 # What the scripts in the guest run.
-TOOLS = ("sh", "grep", "hackbench", "ip", "sed", "sleep", "tail", "tr")
+TOOLS = ("sh", "grep", "hackbench", "sed", "sleep", "tail", "tr")
 # Each run begins this many rounds of a loop later than the one before: about
 # a third of a millisecond, of a tick of 1 to 10.
 DELAY = 1000

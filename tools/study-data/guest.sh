@@ -21,7 +21,6 @@ left=$1
 scheduler=$2
 shift 2
 export PATH="${GUEST_PATH:-/bin}"
-ip link set lo up
 ulimit -n 16384
 while [ "$left" -gt 0 ]; do left=$((left - 1)); done
 [ "$scheduler" != - ] || exec "$@"
