@@ -32,10 +32,8 @@ HISTORY = {"history_8k": DATA / "2.6.8.1-copy-8k.patch",
 # The kernel with sched_ext, and who schedules in which column.
 EXT = "base_ext"
 SCHEDULERS = {"ext_simple": "scx_simple", "ext_qmap": "scx_qmap"}
+LOADERS = BUILD / "programs/scx/build/bin"
 RUNS = 3
-GUEST_SECONDS = 3600
-# By the guest's clock, which skips what is idle.
-PROGRAM_SECONDS = 12 * 3600
 REPORT = "/tmp/report.json"
 # What the scripts in the guest run.
 TOOLS = ("sh", "grep", "hackbench", "sed", "sleep", "tail", "tr")
@@ -54,7 +52,7 @@ class Cell(NamedTuple):
     @property
     def name(self) -> str:
         """What the results call it."""
-        return f"{self.key}.{self.column}.{self.run}"
+        return ".".join(map(str, self))
 
     @property
     def kernel(self) -> str:
@@ -65,9 +63,8 @@ class Cell(NamedTuple):
     def words(self) -> list[str]:
         """What guest.sh gets."""
         program, *words = words_of(self.key, self.run)
-        loader = SCHEDULERS.get(self.column, "-")
-        return [str(DELAY * self.run), loader, Path(program).name, "--json",
-                REPORT, *words]
+        return [str(DELAY * self.run), SCHEDULERS.get(self.column, "-"),
+                Path(program).name, "--json", REPORT, *words]
 
 
 def plan(only: Sequence[str] = ("",)) -> list[Cell]:
@@ -77,10 +74,10 @@ def plan(only: Sequence[str] = ("",)) -> list[Cell]:
              for key, program in STUDY["programs"].items()
              for column in STUDY["lists"][program["columns"]]
              if run == 1 or not program.get("once")]
-    for word in only:
-        if not any(word in cell.name for cell in cells):
-            raise Fail(f"--only {word}: no cell has this name, see --list")
-    return [cell for cell in cells if any(word in cell.name for word in only)]
+    found = [cell for cell in cells if any(word in cell.name for word in only)]
+    if not found:
+        raise Fail(f"--only {' '.join(only)}: no cell has this in its name")
+    return found
 
 
 def history_branch(column: str) -> None:
@@ -93,8 +90,9 @@ def history_branch(column: str) -> None:
 
 
 @functools.cache
-def build_program(program: str) -> Path:
-    """Build a program, static where it can be."""
+def build_program(key: str) -> Path:
+    """Build a program of the study, static where it can be."""
+    program = words_of(key, 1)[0]
     if program.endswith(".sh"):
         need_tool("hackbench", "rt-tests")
         return DATA / program
@@ -104,28 +102,28 @@ def build_program(program: str) -> Path:
 
 
 @functools.cache
-def build_column(column: str) -> str:
+def build_column(column: str) -> Fail | None:
     """Build the kernel of a column and its scheduler; return why not."""
     name = EXT if column in SCHEDULERS else column
     try:
         build.build_kernel(name)
         if name == EXT:
             run_logged([str(DATA / "schedulers.sh"),
-                        str(build.source("base")), str(BUILD / "programs/scx"),
+                        str(build.source("base")), str(LOADERS.parents[1]),
                         str(build.objects(EXT) / "vmlinux"),
                         *SCHEDULERS.values()], LOGS / "build-sched_ext.log",
                        env=build.make_environment(),
                        what="building tools/sched_ext")
     except Fail as failure:
-        return str(failure)
-    return ""
+        return failure
+    return None
 
 
 def cell_key(cell: Cell) -> str:
     """Return what a cell measures: of another it is done again."""
     kernel = build.KERNELS[cell.kernel]
     try:
-        program = build_program(words_of(cell.key, 1)[0]).read_bytes()
+        program = build_program(cell.key).read_bytes()
     except Fail:
         program = b""  # run_cell() says why
     return digest(build.source_key(kernel.commit), kernel.wanted(), program,
@@ -138,17 +136,16 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
     Raises Fail when the guest is lost, the program fails or writes no JSON.
     """
-    if build_column(cell.column):
-        raise Fail(build_column(cell.column))
-    files = [*TOOLS, build_program(words_of(cell.key, 1)[0])]
+    if failure := build_column(cell.column):
+        raise failure
+    files = [*TOOLS, build_program(cell.key)]
     if cell.column in SCHEDULERS:
-        files.append(BUILD / "programs/scx/build/bin"
-                     / SCHEDULERS[cell.column])
+        files.append(LOADERS / SCHEDULERS[cell.column])
     log = LOGS / f"study-{cell.name}.ktap"
+    # seconds: by the guest's clock, which skips what is idle.
     run, report = run_isolated(
         build.image(cell.kernel), DATA / "guest.sh", cell.words, log, REPORT,
-        timeout=GUEST_SECONDS, seconds=PROGRAM_SECONDS, memory="2G",
-        also=closure(files))
+        timeout=3600, seconds=12 * 3600, memory="2G", also=closure(files))
     # 4: all cases were skipped, which the JSON says.
     return shown(result_of(cell.name, run.status, log, report, (0, 4)))
 
@@ -172,27 +169,25 @@ def run(cells: list[Cell], only_list: bool) -> None:
         return (f"{len(rest) - number} of {len(cells)} cells left, about "
                 f"{duration(seconds)}")
 
-    if only_list:
-        say("\n".join([*(cell.name for cell in rest), left(0)]))
-        return
-
     def measure(cell: Cell) -> None:
         result = run_cell(cell)
         write_json(PLACE / f"{cell.name}.json", {
             "key": keys[cell], "date": now(),
             "kernel": build.describe(cell.kernel), "result": result})
 
+    if only_list:
+        say("\n".join([*(cell.name for cell in rest), left(0)]))
+        return
     # One after the other: a kernel takes all processors.
     for cell in rest:
         build_column(cell.column)
     found = in_parallel({f"{cell.name} ({left(number)})": functools.partial(
         measure, cell) for number, cell in enumerate(rest)}, jobs)
     failed = [name.split()[0] for name, end in found.items() if end]
-    say(f"{len(cells) - len(failed)} of {len(cells)} cells are there; 'make "
-        "report' shows them")
     if failed:
         raise Fail(f"{len(failed)} cells failed, the same command tries them "
                    f"again: {', '.join(failed)}")
+    say(f"all {len(cells)} cells are there; 'make report' shows them")
 
 
 def main() -> None:
