@@ -24,7 +24,7 @@ from tools.core import (KERNEL, PUBLISHED, RESULTS, ROOT, Fail, at_once,
                         shown_path, stage, write_atomically, write_json)
 from tools.figures import Samples, now
 from tools.guest import choose_kvm
-from tools.measure_ports import MEMORY, PORTS
+from tools.measure_ports import MEMORY, PORTS, TASKS
 from tools.measure_yield import YIELD
 from tools.series.apply import has_yield
 from tools.tables import console, numbers, ratio, table, wrapped
@@ -59,7 +59,7 @@ ROWS = (
     Row("a round of three programs with one low port each", PORTS,
         "round-0x80-0x81-0x82"),
     Row("first ioperm()", PORTS, "call-ioperm-first"),
-    Row("memory of the bitmaps of 1000 programs with one port", MEMORY,
+    Row(f"memory of the bitmaps of {TASKS} programs with one port", MEMORY,
         "port-0x80", "unreclaimable", 1024, unit=" kB"),
     Row("share of a worker that yields each 20 us, beside a hog, slices 2.8 "
         "ms", YIELD, "polite-20us-slice-2.8ms-hogs-1", "share", 1, 2, " %",

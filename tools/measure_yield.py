@@ -38,21 +38,34 @@ SETTLE_SECONDS = 5
 # Longer than by default, so that also the median of calls which take 300 ms
 # settles.
 DURATION = ("--seconds", "0.3", "--calls", "9")
-# Kind of case, figure, what it is, its scale, digits.
-OTHERS = (
-    ("weight", "share", "share of the worker, %", 1, 2),
-    ("poll", "hogs_share", "share of the hog, %", 1, 1),
-    ("ring", "passes_per_s", "passes/s", 1, 0),
-    ("lock", "acquisitions_per_s", "acquisitions/s", 1, 0),
-    ("lock", "light_per_s", "of these by light tasks", 1, 0),
-    ("lock", "p99", "p99 of the wait, ms", 1e6, 2),
-    ("short", "p99", "p99 of its waits, ms", 1e6, 2),
-    ("period", "p99", "p99 of when it is done, ms", 1e6, 2),
-    ("wake", "p99", "p99 of the wake-up, ms", 1e6, 2),
-    ("sleeper", "p99", "p99 of the wake-up, ms", 1e6, 2),
+# Kind of case, figure, what the tables call it if they have it, its scale,
+# digits, and whether more is better.
+FIGURES = (
+    ("switch", "ns_per_switch", "", 1, 0, False),
+    ("polite", "share", "", 1, 2, True), ("polite", "p99", "", 1e6, 2, False),
+    ("polite", "stuck_percent", "", 1, 0, False),
+    ("weight", "share", "share of the worker, %", 1, 2, True),
+    ("poll", "hogs_share", "share of the hog, %", 1, 1, True),
+    ("poll", "hogs_preempted_per_s", "", 1, 0, False),
+    ("ring", "passes_per_s", "passes/s", 1, 0, True),
+    ("lock", "acquisitions_per_s", "acquisitions/s", 1, 0, True),
+    ("lock", "light_per_s", "of these by light tasks", 1, 0, True),
+    ("lock", "p99", "p99 of the wait, ms", 1e6, 2, False),
+    *((kind, figure, "", scale, 0, scale == 1)
+      for kind in ("ticket", "barrier") for figure, scale in (
+          ("acquisitions_per_s", 1), ("light_per_s", 1), ("p99", 1e6))),
+    *((kind, "longest_wait", "", 1e6, 0, False)
+      for kind in ("lock", "ticket", "barrier")),
+    ("short", "p90", "", 1e6, 2, False),
+    ("short", "p99", "p99 of its waits, ms", 1e6, 2, False),
+    ("period", "p99", "p99 of when it is done, ms", 1e6, 2, False),
+    ("period", "missed", "", 1, 0, False),
+    ("wake", "p99", "p99 of the wake-up, ms", 1e6, 2, False),
+    ("sleeper", "p99", "p99 of the wake-up, ms", 1e6, 2, False),
     ("storm", "longest_wait_yielder", "longest wait of the yielder, ms",
-     1e6, 1),
-    ("storm", "longest_wait_hog", "longest wait of the hog, ms", 1e6, 1))
+     1e6, 1, False),
+    ("storm", "longest_wait_hog", "longest wait of the hog, ms", 1e6, 1,
+     False))
 
 
 def run_isolated(kernel: Path, program: Path, words: Sequence[str], log: Path,
@@ -178,7 +191,7 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         ["case", "figure", "base", "off", "on"],
         ([case["name"], text,
           *numbers(get(case["name"], figure, scale), digits)]
-         for kind, figure, text, scale, digits in OTHERS
+         for kind, figure, text, scale, digits, _ in FIGURES if text
          for case in samples.those(YIELD, kind=kind)), left=2)
 
 
@@ -201,23 +214,6 @@ def polite(samples: Samples) -> str:
 # --- all cases, in several phases -------------------------------------------
 
 ROWS = RESULTS / "yield-rows.json"
-# Of a kind: figures, their scale, whether more is better, digits.
-WORST = {
-    "switch": (("ns_per_switch", 1, False, 0),),
-    "polite": (("share", 1, True, 2), ("p99", 1e6, False, 2),
-               ("stuck_percent", 1, False, 0)),
-    "weight": (("share", 1, True, 2),),
-    "poll": (("hogs_share", 1, True, 1),
-             ("hogs_preempted_per_s", 1, False, 0)),
-    "ring": (("passes_per_s", 1, True, 0),),
-    **dict.fromkeys(("lock", "ticket", "barrier"), (
-        ("acquisitions_per_s", 1, True, 0), ("light_per_s", 1, True, 0),
-        ("p99", 1e6, False, 1), ("longest_wait", 1e6, False, 0))),
-    "short": (("p90", 1e6, False, 2), ("p99", 1e6, False, 2)),
-    "period": (("p99", 1e6, False, 2), ("missed", 1, False, 0)),
-    "storm": (("longest_wait_hog", 1e6, False, 1),),
-    **dict.fromkeys(("wake", "sleeper"), (("p99", 1e6, False, 2),)),
-}
 
 
 def measure_rows(images: dict[str, Path], phases: Sequence[int],
@@ -248,8 +244,8 @@ def measure_rows(images: dict[str, Path], phases: Sequence[int],
 
 def worst_rows(samples: Samples) -> Iterator[list[str]]:
     """Yield case, figure, the worst of each side, and of the ratios."""
-    for case in samples.those(YIELD):
-        for figure, scale, more, digits in WORST[case["kind"]]:
+    for kind, figure, _, scale, digits, more in FIGURES:
+        for case in samples.those(YIELD, kind=kind):
             sides = [samples.values[YIELD, side, case["name"], figure]
                      for side in SIDES]
             if all(sides):
