@@ -2,8 +2,8 @@
 """Run the programs of the study on the kernel that runs: ten minutes.
 
 No kernel is built and nothing is installed: the programs are built below
-build/measure, with python3, gcc and make alone, or taken from there where there
-is no gcc.  What needs root, or a package that is missing, is left out with the
+build/measure, with python3, gcc and make alone, or taken from there where
+there is no gcc.  What needs root, or a package that is missing, is left out with the
 reason.  The figures go into one JSON file, which names the machine; --compare
 makes a page of two of them.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measure in a guest what I/O ports cost: time of a switch, and memory.
 
-ioperm_latency is a selftest of the series.  In tools/bench, ioperm_turns times
-rounds of more tasks and of one that changes its ports, and
+ioperm_latency is a selftest of the series.  In tools/bench, ioperm_turns
+times rounds of more tasks and of one that changes its ports, and
 ioperm_memory reads what the slab allocator takes for the bitmaps of many tasks.
 """
 

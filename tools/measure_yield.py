@@ -224,8 +224,9 @@ def measure_rows(images: dict[str, Path], phases: Sequence[int],
     again.
     """
     kept, program, samples = read_json(ROWS, {}), build_program(), Samples()
-    made = {side: digest(kernel.read_bytes(), program.read_bytes(), *REPEATABLE,
-                         REPEATABLE_KERNEL) for side, kernel in images.items()}
+    made = {side: digest(kernel.read_bytes(), program.read_bytes(),
+                         *REPEATABLE, REPEATABLE_KERNEL)
+            for side, kernel in images.items()}
     for phase in phases:
         words = [*arguments, "--phase", str(phase)]
         names = {side: " ".join([side, made[side], *words]) for side in images}
