@@ -33,12 +33,11 @@ RULE = (f"Medians of {RUNS} runs. A difference is called better or worse when "
         f"side, and than {100 * LEAST:g} %.")
 
 
-def judge(base: list[float], series: list[float], better: str,
-          few: int = RUNS) -> str:
+def judge(base: list[float], series: list[float], better: str) -> str:
     """Say whether a side is better or worse than the other, beyond noise."""
     a, b = statistics.median(base), statistics.median(series)
     noise = max(max(runs) - min(runs) for runs in (base, series))
-    if min(len(base), len(series)) < few or abs(a - b) <= max(
+    if min(len(base), len(series)) < RUNS or abs(a - b) <= max(
             NOISE * noise, LEAST * max(abs(a), abs(b))):
         return ""
     return "better" if (b > a) == (better == "more") else "worse"
@@ -68,15 +67,12 @@ def section(experiment: dict[str, Any], samples: Samples,
     for what, case, *more in experiment["rows"]:
         figure, key = *more, *usual[len(more):]
         scale, better = STUDY["figures"][figure]
-        # In guests, where the figures repeat to the digit.
-        few = 1 if STUDY["programs"][key].get("once") and len(names) > 2 \
-            else RUNS
         ends = []
         for pair in pairs:
             a, b = samples.medians(key, pair, case, figure, scale)
             verdict = "" if None in (a, b) else judge(*(
                 samples.values[key, column, case, figure]
-                for column in pair), better, few)
+                for column in pair), better)
             ends.append(ratio(b, a) + (verdict and f" ({verdict})"))
             if None not in (a, b):
                 said[verdict].append((
