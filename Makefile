@@ -9,8 +9,10 @@
 #   FORCE=1       try the series on a tree of another version; with 'tree':
 #                 throw away what build/tree has; with 'clean': remove it too
 #   ACCEL=kvm     or tcg: how guests run (default: KVM where it really works)
-#   ONLY=         check, gates: these groups; mutants, study: these names;
-#                 soak: these rows
+#   ONLY=         check, gates: these groups; mutants, study, measure: these
+#                 names; soak: these rows
+#   LIST=1        study: say what is left, measure nothing
+#   A=file B=file report: two files of 'make measure'
 #   JOB= TIMES= SECONDS= CPUS=   with 'soak': which job, how long
 #   NAME= EMAIL= SET= GATES=   with 'submit': who sends which part
 #   SET=fixes|ports|all KCONFIG= LSMOD=   with 'deb': which patches, of which
@@ -56,14 +58,14 @@ soak: ## run the tests long: JOB=repeat, load, race, stress, yield-stress, ...
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(CPUS),--cpus $(CPUS)) \
 		$(call each,--only,$(ONLY)))
 
-study: ## the measurements of the literature on nine kernels: hours
-	$(call run,study,$(call each,--only,$(ONLY)) $(if $(TIMES),--repeat $(TIMES)))
+study: ## the measurements of the literature: 90 minutes from built kernels
+	$(call run,study,$(call each,--only,$(ONLY)) $(if $(LIST),--list))
 
-measure: ## the same programs on the kernel that runs; builds no kernel
-	@python3 -m tools.measure $(if $(TIMES),--repeat $(TIMES))
+measure: ## the same on the kernel that runs: ten minutes, builds no kernel
+	@python3 -m tools.measure $(call each,--only,$(ONLY))
 
-report: ## one page: the figures of the literature and today's
-	$(call run,report)
+report: ## the page of 'make study', or A= B= of two files of 'make measure'
+	$(if $(B),$(call run,measure,--compare $(A) $(B)),$(call run,report))
 
 publish: ## copy what ran on these patches to results/, write its table
 	$(call plain,publish)
