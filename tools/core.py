@@ -8,6 +8,7 @@ run_main(), which turns Fail, Ctrl-C and a full disk into one message.
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -225,6 +226,20 @@ def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
         # By now all threads have ended.
         _stopping.clear()
     return {name: future.result() for name, future in done.items()}
+
+
+def in_parallel(work: dict[str, Callable[[], T]],
+                jobs: int) -> dict[str, T | Fail]:
+    """As at_once(), but a Fail is the value of its piece; the others go on."""
+    def attempt(name: str) -> T | Fail:
+        try:
+            return work[name]()
+        except Fail as failure:
+            print(f"    {name}: FAILED: {failure}\n", end="", flush=True)
+            return failure
+
+    return at_once({name: functools.partial(attempt, name) for name in work},
+                   jobs)
 
 
 def run_git(*args: Any, cwd: Path | None = None,

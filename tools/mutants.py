@@ -27,7 +27,7 @@ from tools.build import (KERNELS, build_kernel, build_selftests,
                          compiler_version, make, objects, save_image, source,
                          source_key, test_key)
 from tools.core import (BUILD, KERNEL, LOGS, RESULTS, ROOT, Fail, build_lock,
-                        at_once, digest, duration, need_space, read_json,
+                        digest, duration, in_parallel, need_space, read_json,
                         run_git, run_main, say, shown_path, write_json)
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
 from tools.records import CHECKS, patches_key, record
@@ -295,14 +295,6 @@ def test(job: Job, built: tuple[Path, Path | str] | Fail) -> Run:
                      case, verdict in ktap.parse(said.output).cases.items()}
 
 
-def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function; return its Fail as a value."""
-    try:
-        return function(*arguments)
-    except Fail as failure:
-        return failure
-
-
 def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
              ) -> Iterator[tuple[Job, Run]]:
     """Yield each job with its run: first those that are among runs.  While
@@ -314,12 +306,12 @@ def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
         work: dict[str, Callable[[], Any]] = {}
         if job:
             work[f"testing {job.name} ({number} of {len(todo)})"] = \
-                functools.partial(attempt, test, job, built)
+                functools.partial(test, job, built)
         if ahead:
             work[f"building {ahead.name}"] = functools.partial(
-                attempt, lambda job: (build_image(job), build_program(
+                lambda job: (build_image(job), build_program(
                     job.setup.target())), ahead)
-        *done, built = [*at_once(work, len(work)).values(),
+        *done, built = [*in_parallel(work, len(work)).values(),
                         *([] if ahead else [None])]
         if job:
             run, = done

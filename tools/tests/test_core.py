@@ -81,6 +81,9 @@ def test_an_error_in_one_piece_ends_what_the_others_run(
     assert shell(tmp_path, "true") == 0
     assert core.at_once({"a": lambda: 1, "b": lambda: 2}, 2) == {
         "a": 1, "b": 2}
+    found = core.in_parallel({"bad": lambda: shell(tmp_path, "exit 2"),
+                              "good": lambda: 1}, 2)
+    assert found["good"] == 1 and "status 2" in str(found["bad"])
     assert core.at_once({"alone": threading.current_thread}, 1) == {
         "alone": threading.main_thread()}
 
