@@ -3,34 +3,33 @@
 
 Builds what is missing, boots both kernels with the same programs, times the
 copy of I/O bitmaps on this machine's own processor, prints the tables, and
-writes JSON and plots to build/results.  With --publish the last result goes to
-results/ and into README.md instead; with KERNEL= to results/KERNEL only.
+writes JSON, a page and plots to build/results.  'make publish' takes that to
+results/ and the short table to README.md.
 """
 
 import argparse
 import functools
 import os
-import re
-import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools import measure_copy, measure_ports, measure_yield
-from tools.build import KERNELS, SIDES, build_sides, describe, source
-from tools.core import (KERNEL, PUBLISHED, RESULTS, ROOT, Fail, at_once,
+from tools.build import KERNELS, build_sides, describe, source
+from tools.core import (KERNEL, RESULTS, ROOT, SIDES, Fail, at_once,
                         build_lock, git, read_json, run_main, say,
                         shown_path, stage, write_atomically, write_json)
 from tools.figures import Samples, now
 from tools.guest import choose_kvm
 from tools.measure_ports import MEMORY, PORTS, TASKS
 from tools.measure_yield import YIELD
+from tools.records import CHECKS, patches_key, record
 from tools.series.apply import has_yield
 from tools.tables import console, numbers, ratio, table, wrapped
 
 PLOTS = ("bench.svg", "yield.svg")
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 UNITS = {
     "tcg": "instructions of the guest (QEMU TCG, -icount): exact and "
            "repeatable, but not cycles",
@@ -186,55 +185,59 @@ def draw(report: dict[str, Any]) -> None:
         write_atomically(RESULTS / PLOTS[1], measure_yield.polite(samples))
 
 
-def publish() -> None:
-    """Copy the last result to results/ and put its table into README.md."""
-    report = load()
-    if report["accel"] != "tcg":
-        raise Fail("results/ has instructions, not cycles: measure with "
-                   "ACCEL=tcg")
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    if re.findall(f"{BEGIN}|{END}", text) != [BEGIN, END]:
-        raise Fail(f"README.md must have one {BEGIN} and one {END}")
-    PUBLISHED.mkdir(exist_ok=True)
+def write_pages(report: dict[str, Any]) -> list[str]:
+    """Write the pages and plots of a result in instructions; return the names
+    of all its files below build/results."""
+    draw(report)
     pictures = PLOTS if "yield" in report else PLOTS[:1]
-    for name in ("bench.json", *pictures):
-        shutil.copyfile(RESULTS / name, PUBLISHED / name)
     base, series = (report["sides"][side] for side in SIDES)
     short = [*summary(samples_of(report))]
-    write_atomically(PUBLISHED / "bench.md", "\n".join(wrapped([
+    write_atomically(RESULTS / "bench.md", "\n".join(wrapped([
         f"# Results of `make bench{f' KERNEL={KERNEL}' if KERNEL else ''}`",
         "", f"Measured on {report['date'][:10]} by `make bench`: base "
         f"{base['release']} and the series on it, {series['compiler']}, "
         f"`{series['config']}`, {report['machine']['qemu']} on "
         f"{report['machine']['cpu']}.", "", *short, "", *tables(report), "",
         *(f"![plot]({name})" for name in pictures), ""])))
-    if not KERNEL:
-        write_atomically(readme, "\n".join([
-            text.partition(BEGIN)[0] + BEGIN, "", *short, "",
-            END + text.partition(END)[2]]))
-    say(f"{shown_path(PUBLISHED)}/{'' if KERNEL else ' and README.md'} have "
-        f"the figures of {report['date']}")
+    write_atomically(RESULTS / "bench-readme.md", "\n".join([*short, ""]))
+    return ["bench.json", "bench.md", "bench-readme.md", *pictures]
+
+
+def count_cases(report: dict[str, Any]) -> tuple[int, int, int]:
+    """Return how many cases of both sides were measured, failed, skipped."""
+    results = [report["sides"][side][program] for side in SIDES
+               for program in (PORTS, MEMORY)] + [
+        *report.get("yield", {"sides": {}})["sides"].values()]
+    found = Counter(case["status"] for result in results
+                    for case in result["cases"])
+    return (found["ok"], found.total() - found["ok"] - found["skip"],
+            found["skip"])
 
 
 def main() -> None:
-    """Measure or publish."""
+    """Measure, or write the pages of what was measured."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
         epilog="ACCEL=tcg|kvm overrides the choice of the accelerator.")
-    parser.add_argument("--publish", action="store_true",
-                        help="measure nothing, put the last result into "
-                             "results/ and README.md")
-    if parser.parse_args().publish:
-        publish()
+    parser.add_argument("--pages", action="store_true",
+                        help="measure nothing, write the pages of the last "
+                             "result anew")
+    if parser.parse_args().pages:
+        report = load()
+        if report["accel"] != "tcg":
+            raise Fail("the pages have instructions, not cycles: measure with "
+                       "ACCEL=tcg")
+        write_pages(report)
         return
     with build_lock():
+        key = patches_key(CHECKS["bench"])
         report = measure()
         say("\n" + console(tables(report)) + "\n")
         write_json(RESULTS / "bench.json", report)
         if report["accel"] == "tcg":
-            draw(report)
-        say(f"written: {shown_path(RESULTS)}/bench.json and plots")
+            record("bench", *count_cases(report), write_pages(report), key)
+        say(f"written: {shown_path(RESULTS)}/bench.json and its pages; 'make "
+            "publish' takes them to results/")
 
 
 if __name__ == "__main__":

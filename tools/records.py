@@ -31,9 +31,10 @@ CHECKS = {"check scripts": "all", "check series": "all",
           "check kernels": "code",
           **{f"gates {name}": reads for name, reads in GATES.items()},
           "mutants": "code", **{f"soak {name}": "code" for name in SOAK},
-          "bench": "code", "deb": "kernel", "real hardware": "code"}
+          "bench": "code", "study": "code", "deb": "kernel",
+          "real hardware": "code"}
 # They are about the repository, which is the same for each kernel.
-FIRST_ONLY = ("check scripts", "gates bare", "gates lab")
+FIRST_ONLY = ("check scripts", "gates bare", "gates lab", "study")
 YIELD_ONLY = ("soak yield-stress", "soak yield-hz")
 
 # {"key", "commit", "date", "passed", "failed", "skipped", "files"}

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tools import plots
-from tools.core import (PUBLISHED, RESULTS, Fail, read_json, run_main, say,
-                        shown_path, write_atomically)
+from tools.core import (RESULTS, read_json, run_main, say, shown_path,
+                        write_atomically)
 from tools.figures import STUDY, Samples
-from tools.study import PLACE, RUNS, plan
+from tools.records import record
+from tools.series.apply import begin
+from tools.study import PLACE, RUNS, cell_key, plan
 from tools.tables import ratio, table, wrapped
 
 PAIRS = (("base", "series"), ("base_server", "series_server"),
@@ -132,24 +134,27 @@ def study_page(cells: dict[str, Any], place: Path) -> None:
 
 
 def main() -> None:
-    """Write the page to build/results, or with the cells to results/."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--publish", action="store_true",
-                        help="write to results/, to be committed")
-    publish = parser.parse_args().publish
+    """Write the page, and with all runs note it for 'make publish'."""
+    argparse.ArgumentParser(
+        description=__doc__.split("\n\n", maxsplit=1)[0]).parse_args()
     cells = {path.stem: read_json(path)
-             for path in sorted(PLACE.glob("*.json"))}
-    missing = [cell.name for cell in plan()
-               if cell.column in PAIRS[0] and cell.name not in cells]
-    if publish and missing:
-        raise Fail(f"{len(missing)} runs of base and series are missing, such "
-                   f"as {missing[0]}: run 'make study' first")
-    study_page(cells, PUBLISHED if publish else RESULTS)
-    if publish:
-        write_atomically(PUBLISHED / "study/study.json", "{\n" + ",\n".join(
-            f'"{name}": {json.dumps(cell)}' for name, cell in cells.items())
-            + "\n}\n")
+             for path in sorted(PLACE.glob("*.json"))
+             if path.name != "study.json"}
+    study_page(cells, RESULTS)
+    begin()
+    missing = [cell.name for cell in plan() if cell.column in PAIRS[0]
+               and cells.get(cell.name, {}).get("key") != cell_key(cell)]
+    if missing:
+        say(f"{len(missing)} runs of base and series are missing or of other "
+            f"patches, such as {missing[0]}: 'make study' makes them, then "
+            "the page can be published")
+        return
+    write_atomically(PLACE / "study.json", "{\n" + ",\n".join(
+        f'"{name}": {json.dumps(cell)}' for name, cell in cells.items())
+        + "\n}\n")
+    record("study", len(cells), 0, len(plan()) - len(cells), [
+        "study.md", "study/study.json", *(
+            f"study/{path.name}" for path in sorted(PLACE.glob("*.svg")))])
 
 
 if __name__ == "__main__":

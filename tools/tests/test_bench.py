@@ -71,47 +71,34 @@ def test_what_is_worse_says_so() -> None:
 
 
 def test_what_is_published_is_what_publish_makes_of_the_figures(
-        box: Box, replace) -> None:
-    replace(bench, RESULTS=box.build / "results")
-    bench.draw(published())
-    write(box.build / "results", {"bench.json": json.dumps(published())})
+        box: Box) -> None:
     readme = (ROOT / "README.md").read_text()
-    before, rest = readme.split(bench.BEGIN)
-    write(box.repo, {"README.md": before + bench.BEGIN + "old" + bench.END
-                     + rest.split(bench.END)[1]})
-    for _ in range(2):
-        box.done("tools.bench", "--publish", say="have the figures of 20")
-        assert (box.repo / "README.md").read_text() == readme
-    assert (box.repo / "results/bench.md").read_text() == \
-        (ROOT / "results/bench.md").read_text()
+    begin, end = (f"<!-- bench:{word} -->" for word in ("begin", "end"))
+    before, rest = readme.split(begin)
+    write(box.build / "results", {"bench.json": json.dumps(published())})
+    write(box.repo, {
+        "README.md": f"{before}{begin}old{end}{rest.split(end)[1]}",
+        "results/tested.md": "<!-- tested:begin -->\n<!-- tested:end -->\n"})
+    box.done("from tools import bench\nreport = bench.load()\n"
+             "bench.record('bench', *bench.count_cases(report), "
+             "bench.write_pages(report))\n")
+    box.done("tools.publish", say="results/bench.md")
+    for name in ("README.md", "results/bench.md"):
+        assert (box.repo / name).read_text() == (ROOT / name).read_text()
     assert all((box.repo / "results" / name).exists() for name in bench.PLOTS)
     assert readme.count("\n") <= 100
-    assert rest.split(bench.END)[0].count("\n| ") <= 1 + 8
+    assert rest.split(end)[0].count("\n| ") <= 1 + 8
 
 
-@pytest.mark.parametrize("change, readme, words", [
-    (None, "", "run that first"), ({"copycost": None}, "", "no whole"),
-    ({"accel": "kvm"}, "", "ACCEL=tcg"), ({}, "x", "must have one"),
-    ({}, bench.END + bench.BEGIN, "must have one")])
-def test_what_cannot_be_published_changes_nothing(
-        box: Box, change, readme, words) -> None:
-    write(box.repo, {"README.md": readme})
+@pytest.mark.parametrize("change, words", [
+    (None, "run that first"), ({"copycost": None}, "no whole"),
+    ({"accel": "kvm"}, "ACCEL=tcg")])
+def test_what_has_no_pages(box: Box, change, words) -> None:
     if change is not None:
         write(box.build / "results",
               {"bench.json": json.dumps(published() | change)})
-    box.refused("tools.bench", "--publish", say=words)
-    assert (box.repo / "README.md").read_text() == readme
-    assert not (box.repo / "results").exists()
-
-
-# --- what is timed ---------------------------------------------------------
-
-@pytest.fixture(autouse=True)
-def place(tmp_path, replace, monkeypatch) -> None:
-    """Keep what is built and logged out of build/."""
-    monkeypatch.setattr("tools.core.BUILD", tmp_path / "build")
-    for module in (measure_copy, measure_ports, measure_yield):
-        replace(module, LOGS=tmp_path / "logs")
+    box.refused("tools.bench", "--pages", say=words)
+    assert not (box.build / "results/bench.md").exists()
 
 
 @pytest.mark.parametrize("status, text", [

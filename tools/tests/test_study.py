@@ -151,17 +151,23 @@ def test_the_page_is_short_and_has_all_pictures(tmp_path: Path) -> None:
 
 def test_what_was_not_run_is_said_and_not_published(
         tmp_path: Path, replace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["report", "--publish"])
-    replace(report, PLACE=tmp_path / "in", PUBLISHED=tmp_path)
-    found = {f"{name}.json": json.dumps(cell)
+    noted = []
+    monkeypatch.setattr("sys.argv", ["report"])
+    replace(report, PLACE=tmp_path / "study", RESULTS=tmp_path,
+            begin=lambda: None, cell_key=lambda cell: "key",
+            record=lambda *words: noted.append(words))
+    found = {f"{name}.json": json.dumps(cell | {"key": "key"})
              for name, cell in cells().items() if ".ext_" not in name}
-    write(tmp_path / "in", {name: cell for name, cell in found.items()
-                            if ".series." not in name})
-    with pytest.raises(Fail, match="run 'make study' first"):
-        report.main()
-    write(tmp_path / "in", found)
+    write(tmp_path / "study", found | {
+        name: cell.replace('"key": "key"', '"key": "old"')
+        for name, cell in found.items() if ".series." in name})
     report.main()
     assert "not run | not run |" in (tmp_path / "study.md").read_text()
+    assert not noted
+    write(tmp_path / "study", found)
+    report.main()
+    (name, *numbers, files), = noted
+    assert name == "study" and {"study.md", "study/study.json"} < {*files}
     kept = tmp_path / "study/study.json"
     assert "hackbench.series.1" in json.loads(kept.read_text())
     assert kept.stat().st_size < 300_000
