@@ -249,7 +249,7 @@ def make(name: str, *targets: str, tree: Path | None = None,
     """Configure a kernel and make targets of it; return the log.
 
     targets: also arguments such as 'W=1'.  tree: by default that of the
-    kernel's commit.  Without check, make may fail: see make_failed().
+    kernel's commit.  Without check, make may fail.
     """
     tree = tree or source(KERNELS[name].commit)
     configure(name, tree, compiler)
@@ -262,11 +262,6 @@ def make(name: str, *targets: str, tree: Path | None = None,
         raise Fail(f"make {' '.join(targets)} did not end; see "
                    + shown_path(log))
     return log
-
-
-def make_failed(text: str) -> bool:
-    """Tell whether a log's text is of a make that failed."""
-    return bool(re.search(r"^make(\[\d+\])?: \*\*\* ", text, re.M))
 
 
 def build_kernel(name: str, tree: Path | None = None) -> Path:
@@ -395,8 +390,3 @@ def warnings_in(text: str) -> Counter[str]:
                           line.strip())
             found[re.sub(r"(?<=[\w.]):\d+(?::\d+)?(?=:| )", "", line)] += 1
     return found
-
-
-def new_warnings(before: Counter[str], after: Counter[str]) -> list[str]:
-    """Return what after has more than before, sorted."""
-    return sorted((after - before).elements())

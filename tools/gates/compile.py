@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tools.build import (BUILD, COMPILERS, SELFTESTS, build_selftests,
-                         configure, make, make_failed, new_warnings, objects,
-                         planted, selftest_log, selftest_names, settings,
-                         source, warnings_in)
+                         configure, make, objects, planted, selftest_log,
+                         selftest_names, settings, source, warnings_in)
 from tools.core import (LOGS, ROOT, Fail, git, need_space, shown_path, stage,
                         tail)
 from tools.count import Count
@@ -51,7 +50,7 @@ def touched(tree: Path, *ends: str) -> list[str]:
 
 def refuse(before: Counter[str], after: Counter[str]) -> None:
     """Raise Fail when there are new warnings."""
-    fresh = new_warnings(before, after)
+    fresh = sorted((after - before).elements())
     if fresh:
         raise Fail("\n    | ".join([f"{len(fresh)} new warnings or errors",
                                     *fresh[:20]]))
@@ -83,7 +82,8 @@ def compiled(name: str, tree: Path, tool: str = "gcc",
         row: number for row, number in warnings_in(text).items()
         if not row.startswith(("scripts/", "tools/"))
         and (not sparse or row.partition(":")[0] in touched(tree, ""))})
-    if make_failed(text) or "is not available or not up to date" in text:
+    if re.search(r"^make(\[\d+\])?: \*\*\* |sparse is not available or not",
+                 text, re.M):
         refuse(Counter(), warnings)
         raise Fail(f"make failed; the end of {shown_path(log)}:\n{tail(log)}")
     return {f"{path}.c" for path in re.findall(
@@ -118,18 +118,6 @@ def find_fault(tool: Callable[[Path], Iterable[str]], name: str, path: str,
         raise Fail(f"it is not seen; what is: {found[:5]}")
 
 
-def compare(name: str, tool: str, sources: set[str]) -> str:
-    """Compile the series, and the base if that warns; add what was read to
-    sources, and say how much."""
-    tree = source("applied")
-    read, warnings = compiled(name, tree, tool)
-    sources |= read
-    refuse(compiled(name, source("base"), tool)[1] if warnings else Counter(),
-           warnings)
-    check_coverage(tree, read, [VICTIM])
-    return f"{len(read)} files"
-
-
 def check_programs(tree: Path, compiler: str, flags: tuple[str, ...]) -> str:
     """Build the series' selftests; say how many, Fail if one warns."""
     names = port_tests(tree) + selftest_names(tree, "sched", ("yield_*",))
@@ -146,17 +134,27 @@ def check_programs(tree: Path, compiler: str, flags: tuple[str, ...]) -> str:
 def group(count: Count, tool: str) -> None:
     """A compiler or checker says nothing new in each configuration (W=1)."""
     names, fault, words = TOOLS[tool]
-    sources: set[str] = set()
+    tree, sources = source("applied"), set()
+
+    def compare(name: str) -> str:
+        read, after = compiled(name, tree, tool)
+        sources.update(read)
+        # The base is compiled if the series warns.
+        refuse(compiled(name, source("base"), tool)[1] if after else after,
+               after)
+        check_coverage(tree, read, [VICTIM])
+        return f"{len(read)} files"
+
     count.run(f"{tool}: finds {fault}", find_fault, lambda tree: compiled(
         "wide", tree, tool, [f"{VICTIM[:-2]}.o"])[1], fault, VICTIM, words)
     for name in names:
         with stage(f"{tool}: {name}"):
-            count.run(f"{tool}: {name}", compare, name, tool, sources)
+            count.run(f"{tool}: {name}", compare, name)
     count.run(f"{tool}: each touched file is in one of them", check_coverage,
-              source("applied"), sources)
+              tree, sources)
     if tool in COMPILERS:
-        count.run(f"{tool}: selftests", check_programs, source("applied"),
-                  tool, PROGRAM_FLAGS)
+        count.run(f"{tool}: selftests", check_programs, tree, tool,
+                  PROGRAM_FLAGS)
 
 
 def prefixes() -> dict[str, str]:

@@ -2,7 +2,6 @@
 """Building kernels and programs, with a real make and a small fake kernel."""
 
 import shutil
-from collections import Counter
 
 import pytest
 
@@ -131,10 +130,7 @@ def test_a_build_that_fails_or_hangs(place):
                        "with status 2.*    | x.c:1: error: no"):
         build.build_kernel("series")
     text = build.make("series", "-k", "bzImage", check=False).read_text()
-    assert build.make_failed(text)
     assert build.warnings_in(text) == {"x.c: error: no": 1}
-    text = build.make("series", "headers", check=False).read_text()
-    assert not build.make_failed(text)
     with pytest.raises(Fail, match="make sleep did not end"):
         build.make("series", "sleep", check=False, timeout=0.1)
 
@@ -176,10 +172,6 @@ def test_warnings_without_line_numbers_and_folders(place):
             "../a.c:7:1: warning: one\n  CC  b.o\n"
             "a.rst:9: WARNING: two, also in "
             f"{place}/src/base/b.rst\nld: error: three\n")
-    found = build.warnings_in(text)
-    assert found == {"a.c: warning: one": 2, "ld: error: three": 1,
-                     "a.rst: WARNING: two, also in b.rst": 1}
-    before = Counter({"a.c: warning: one": 1})
-    assert build.new_warnings(before, Counter(
-        {"a.c: warning: one": 2, "b": 1})) == ["a.c: warning: one", "b"]
-    assert build.new_warnings(found, found) == []
+    assert build.warnings_in(text) == {
+        "a.c: warning: one": 2, "ld: error: three": 1,
+        "a.rst: WARNING: two, also in b.rst": 1}
