@@ -37,12 +37,9 @@ INSTALLS = {"in the tree": (), "O= absolute": ("O={0}",),
 RUNNER = f"{SELFTESTS}/kselftest/runner.sh"
 BISECTED = RESULTS / "bisect.json"
 
-Programs = list[tuple[Path, list[str]]]  # each with its arguments
-
-
-def static_tests(suffix: str) -> Programs:
+def static_tests(suffix: str) -> list[tuple[Path, list[str]]]:
     """Build the tests of I/O ports ("_32" or "_64") for a guest without
-    libraries."""
+    libraries; return each with its arguments."""
     return [(path, arguments_of(path)) for path in build_selftests(port_tests(
         source("applied"), suffix), flags=("-static",)).values()]
 
@@ -100,15 +97,12 @@ def group_xen(count: Count) -> None:
 def group_boots(count: Count) -> None:
     """Kernels with other preemption, and with KASAN and lockdep, pass."""
     ports = list(build_selftests(port_tests(source("applied"))).values())
+    for name, what in (("rt", "PREEMPT_RT"), ("lazy", "the least preemption")):
+        run_programs(count, what, build_kernel(name), ports, f"gates-{name}")
     # KASAN reports an address of the interrupt code early in a boot with five
     # page table levels, which QEMU's largest processor has.
-    debug = {"kunit": True, "memory": "2G", "append": ("no5lvl",)}
-    for name, what, programs, options in (
-            ("rt", "PREEMPT_RT", ports, {}),
-            ("lazy", "the least preemption", ports, {}),
-            ("debug", "debug", [], debug)):
-        run_programs(count, what, build_kernel(name), programs,
-                     f"gates-{name}", **options)
+    run_programs(count, "debug", build_kernel("debug"), [], "gates-debug",
+                 kunit=True, memory="2G", append=("no5lvl",))
 
 
 def make_kselftest(tree: Path, words: Sequence[str], log: Path) -> list[str]:
@@ -172,8 +166,8 @@ def with_ktap(program: Path) -> Path:
         return program
     script = program.parent / "ktap" / program.name
     script.parent.mkdir(exist_ok=True)
-    script.write_text(f"#!/bin/sh\n{program} && ok=ok || ok='not ok'\n"
-                      f'echo 1..1; echo "$ok 1 {program.name}"\n')
+    script.write_text(f"#!/bin/sh\n{program} || not='not '\n"
+                      f'echo 1..1; echo "${{not}}ok 1 {program.name}"\n')
     script.chmod(0o755)
     return script
 
