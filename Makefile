@@ -9,8 +9,10 @@
 #   FORCE=1       try the series on a tree of another version; with 'tree':
 #                 throw away what build/tree has; with 'clean': remove it too
 #   ACCEL=kvm     or tcg: how guests run (default: KVM where it really works)
-#   ONLY=         check, gates: these groups; mutants, study: these names;
-#                 soak: these rows
+#   ONLY=         check, gates: these groups; mutants, study, measure: these
+#                 names; soak: these rows
+#   LIST=1        study: say what is left, measure nothing
+#   A=file B=file report: two files of 'make measure'
 #   JOB= TIMES= SECONDS= CPUS=   with 'soak': which job, how long
 #   PUBLISH=1     bench, report, soak: copy the result to results/ and README.md
 #   BASE=path ONTO=commit        with 'rebase': the tree to try the series on
@@ -58,15 +60,15 @@ soak: ## run the tests long: JOB=repeat, load, race, stress, yield-stress, ...
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(CPUS),--cpus $(CPUS)) \
 		$(call each,--only,$(ONLY)) $(if $(PUBLISH),--publish)
 
-study: ## the measurements of the literature on nine kernels: hours
+study: ## the measurements of the literature: 90 minutes from built kernels
 	@tools/deps --with study
-	@$(RUN)study $(call each,--only,$(ONLY)) $(if $(TIMES),--repeat $(TIMES))
+	@$(RUN)study $(call each,--only,$(ONLY)) $(if $(LIST),--list)
 
-measure: ## the same programs on the kernel that runs; builds no kernel
-	@python3 -m tools.measure $(if $(TIMES),--repeat $(TIMES))
+measure: ## the same on the kernel that runs: ten minutes, builds no kernel
+	@python3 -m tools.measure $(call each,--only,$(ONLY))
 
-report: deps ## one page: the figures of the literature and today's
-	@$(RUN)report $(if $(PUBLISH),--publish)
+report: deps ## the page of 'make study', or A= B= of two files of 'make measure'
+	@$(RUN)$(if $(B),measure --compare $(A) $(B),report $(if $(PUBLISH),--publish))
 
 tree: deps ## make build/tree: the base in git, one commit per patch
 	@$(RUN)series.tree

@@ -13,9 +13,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools import measure_copy, measure_ports, measure_yield
 from tools.build import KERNELS, SIDES, build_sides, describe, source
@@ -24,7 +24,7 @@ from tools.core import (KERNEL, PUBLISHED, RESULTS, ROOT, Fail, at_once,
                         shown_path, stage, write_atomically, write_json)
 from tools.figures import Samples, now
 from tools.guest import choose_kvm
-from tools.measure_ports import MEMORY, PORTS
+from tools.measure_ports import MEMORY, PORTS, TASKS
 from tools.measure_yield import YIELD
 from tools.series.apply import has_yield
 from tools.tables import console, numbers, ratio, table, wrapped
@@ -36,18 +36,39 @@ UNITS = {
            "repeatable, but not cycles",
     "kvm": "TSC cycles of the host (KVM)",
 }
-# The first rows of README.md.
-SWITCHES = {
-    "pair-0x80-0x81": "switch between tasks with one low port each",
-    "pair-0x80-65535": "switch, port 0x80 and port 65535",
-    "pair-all": "switch, all ports",
-    "pair-every-line": "switch, one port in every line",
-    "call-ioperm-first": "first ioperm()",
-}
-WORKER = "polite-20us-slice-2.8ms-hogs-1"
-POLLERS = "poll-15-hogs-1"
-COLUMNS = ["what", "base", "series", "series / base", "copy, cycles: base",
-           "series"]
+
+
+class Row(NamedTuple):
+    """A row of README.md, of one figure; lost: what is left to 100 % of it."""
+
+    what: str
+    program: str
+    case: str
+    figure: str = "p50"
+    scale: float = 1
+    digits: int = 0
+    unit: str = ""
+    more_is_better: bool = False
+    lost: bool = False
+
+
+ROWS = (
+    Row("switch there and back, one program with ports beside one without",
+        PORTS, "pair-0x80-none"),
+    Row("the same, two parallel-port cards", PORTS, "pair-parallel-ports"),
+    Row("a round of three programs with one low port each", PORTS,
+        "round-0x80-0x81-0x82"),
+    Row("first ioperm()", PORTS, "call-ioperm-first"),
+    Row(f"memory of the bitmaps of {TASKS} programs with one port", MEMORY,
+        "port-0x80", "unreclaimable", 1024, unit=" kB"),
+    Row("share of a worker that yields each 20 us, beside a hog, slices 2.8 "
+        "ms", YIELD, "polite-20us-slice-2.8ms-hogs-1", "share", 1, 2, " %",
+        more_is_better=True),
+    Row("how long its yields take, p99", YIELD,
+        "polite-20us-slice-2.8ms-hogs-1", "p99", 1e6, 2, " ms"),
+    Row("what 15 programs that poll with sched_yield() take from a hog",
+        YIELD, "poll-15-hogs-1", "hogs_share", 1, 1, " %", lost=True),
+)
 
 
 # --- measuring -------------------------------------------------------------
@@ -77,12 +98,11 @@ def measure() -> dict[str, Any]:
                           "qemu": qemu.partition("\n")[0]},
               "date": now(), "repository": commit.strip() or None,
               "sides": sides}
-    if has_yield():
-        report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {}}
     # Before two guests want them at once.
     measure_ports.build_programs()
     if has_yield():
         measure_yield.build_program()
+        report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {}}
     # Instructions are the same beside another guest, cycles are not.
     found = at_once(
         {f"measuring the {side} kernel ({accel})": functools.partial(
@@ -124,16 +144,6 @@ def samples_of(report: dict[str, Any]) -> Samples:
     return samples
 
 
-def draw(report: dict[str, Any]) -> None:
-    """Write the plots of a result in instructions."""
-    from tools import plots  # here, because matplotlib is slow to load
-
-    samples = samples_of(report)
-    write_atomically(RESULTS / PLOTS[0], plots.sweep(samples))
-    if "yield" in report:
-        write_atomically(RESULTS / PLOTS[1], plots.polite(SIDES, samples))
-
-
 # --- showing ---------------------------------------------------------------
 
 def tables(report: dict[str, Any]) -> Iterator[str]:
@@ -154,48 +164,27 @@ def change(base: float | None, series: float | None,
     return text
 
 
-def summary(report: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield the rows of README.md: what, base, series, ratio, cycles."""
+def summary(samples: Samples) -> Iterator[str]:
+    """Yield the table of README.md, without what was not measured."""
+    rows = []
+    for row in ROWS:
+        sides = samples.medians(row.program, SIDES, row.case, row.figure,
+                                row.scale)
+        if row.lost:
+            sides = [side and 100 - side for side in sides]
+        if any(side is not None for side in sides):
+            rows.append([row.what, *numbers(sides, row.digits, row.unit),
+                         change(*sides, row.more_is_better)])
+    yield from table(["what", "base", "series", "series / base"], rows)
+
+
+def draw(report: dict[str, Any]) -> None:
+    """Write the plots of a result in instructions."""
     samples = samples_of(report)
+    write_atomically(RESULTS / PLOTS[0], measure_ports.sweep(samples))
+    if "yield" in report:
+        write_atomically(RESULTS / PLOTS[1], measure_yield.polite(samples))
 
-    def get(program: str, case: str, figure: str,
-            scale: float = 1) -> list[float | None]:
-        return samples.medians(program, SIDES, case, figure, scale)
-
-    def row(what: str, sides: list[float | None], *how: Any,
-            copies: Sequence[str] = ("-", "-")) -> list[str]:
-        return [what, *numbers(sides, *how), change(*sides), *copies]
-
-    for case, what in SWITCHES.items():
-        copies = ["-", "-"]
-        if case.startswith("pair-"):
-            # The base copies the same when all ports but one are enabled.
-            # Between two tasks the series copies nothing.
-            cycles = report["copycost"]["cases"][
-                case.replace("pair-all", "pair-all-but-one")]
-            copies = [*numbers([cycles["base"]["warm"]]), "no copy"]
-        yield row(f"{what}, instructions", get(PORTS, case, "p50"),
-                  copies=copies)
-    tasks = report["sides"]["series"][MEMORY].get("tasks")
-    yield row(f"memory of the bitmaps of {tasks} tasks with one port, kB",
-              get(MEMORY, "port-0x80", "unreclaimable", 1024))
-    if "yield" not in report:
-        return
-    share, p99 = get(YIELD, WORKER, "share"), get(YIELD, WORKER, "p99", 1e6)
-    limit = measure_yield.fair_limit(
-        20, 1, report["yield"]["sides"]["series"]["tick_ns"])
-    yield ["sched_yield() after each 20 us, beside one hog, slices 2.8 ms: "
-           f"share of the CPU (fair: {limit:.1f} %); p99 of the call",
-           *map("; ".join, zip(numbers(share, 2, " %"),
-                               numbers(p99, 2, " ms"))),
-           f"{change(*share, more_is_better=True)}; {change(*p99)}",
-           "-", "-"]
-    yield row("15 tasks that poll with sched_yield(): what a hog loses",
-              [share and 100 - share
-               for share in get(YIELD, POLLERS, "hogs_share")], 1, " %")
-
-
-# --- publishing ------------------------------------------------------------
 
 def publish() -> None:
     """Copy the last result to results/ and put its table into README.md."""
@@ -212,24 +201,18 @@ def publish() -> None:
     for name in ("bench.json", *pictures):
         shutil.copyfile(RESULTS / name, PUBLISHED / name)
     base, series = (report["sides"][side] for side in SIDES)
-    about = (f"Measured on {report['date'][:10]} by `make bench`: base "
-             f"{base['release']} and the series on it, {series['compiler']}, "
-             f"`{series['config']}`, {report['machine']['qemu']} on "
-             f"{report['machine']['cpu']}.")
-    short = ["", *table(COLUMNS, summary(report))]
+    short = [*summary(samples_of(report))]
     write_atomically(PUBLISHED / "bench.md", "\n".join(wrapped([
         f"# Results of `make bench{f' KERNEL={KERNEL}' if KERNEL else ''}`",
-        "", about, *((*short, "") if KERNEL else ()), *tables(report), "",
+        "", f"Measured on {report['date'][:10]} by `make bench`: base "
+        f"{base['release']} and the series on it, {series['compiler']}, "
+        f"`{series['config']}`, {report['machine']['qemu']} on "
+        f"{report['machine']['cpu']}.", "", *short, "", *tables(report), "",
         *(f"![plot]({name})" for name in pictures), ""])))
     if not KERNEL:
         write_atomically(readme, "\n".join([
-            text.partition(BEGIN)[0] + BEGIN, "", *wrapped([
-                f"{about} Cycles are of the copy of the bitmap alone, in user "
-                "space with warm caches. A switch is one sched_yield() "
-                "between two tasks, that is, two of them. All tables: "
-                "[results/bench.md](results/bench.md)."]), *short, "",
-            "![cost of a switch against the highest enabled port]"
-            "(results/bench.svg)", "", END + text.partition(END)[2]]))
+            text.partition(BEGIN)[0] + BEGIN, "", *short, "",
+            END + text.partition(END)[2]]))
     say(f"{shown_path(PUBLISHED)}/{'' if KERNEL else ' and README.md'} have "
         f"the figures of {report['date']}")
 

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measure the kernel that runs, with the programs of tools/bench and of
-the series.
+"""Run the programs of the study on the kernel that runs: ten minutes.
 
 No kernel is built and nothing is installed: the programs are built below
-build/ and run from there, with python3, gcc and make alone.  Root is needed
-only where a case needs it, which is skipped with the reason otherwise.  The
-figures go into one JSON file; --compare shows two of them, from two kernels,
-side by side.
+build/measure, with python3, gcc and make alone, or taken from there where
+there is no gcc.  What needs root, or a package that is missing, is left out with the
+reason.  The figures go into one JSON file, which names the machine; --compare
+makes a page of two of them.
 """
 
 import argparse
-import itertools
 import json
 import os
-import time
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,153 +19,144 @@ from tools.build import SELFTESTS, build_bench, make_environment
 from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, need_tool,
                         run_logged, run_main, say, scratch, shown_path, stage,
                         write_json)
-from tools.figures import (BETTER, ENOUGH, PROGRAMS, WORSE, Samples, compare,
-                           now, result_of)
+from tools.figures import (DATA, STUDY, Samples, now, result_of, shown,
+                           words_of)
 from tools.measure_copy import cpuinfo
 from tools.series.apply import begin, sparse_tree
-from tools.tables import console, table
 
+PLACE = BUILD / "measure"
 # What building the selftests needs of a kernel tree.
 SOURCES = [f"{SELFTESTS}/{name}" for name in (
-    "lib.mk", "kselftest.h", "kselftest_harness.h", "x86", "sched")] + [
-    "tools/scripts"]
-TIMEOUT = 4 * 3600
-# How far figures of one kernel were seen apart on real machines. Only used
-# when there are few runs of each.
-ASSUMED = 0.10
+    "lib.mk", "kselftest.h", "kselftest_harness.h", "x86")] + ["tools/scripts"]
+RUNS = 3
+TIMEOUT = 1200
 
 
-def build_programs(names: list[str]) -> dict[str, Path]:
-    """Build programs, selftests from the few files that they need."""
-    need_tool("gcc", "gcc")
-    need_tool("make", "make")
+def build_program(name: str) -> Path:
+    """Return a program of the study, built if there is a compiler."""
+    if name.endswith(".sh"):
+        need_tool("hackbench", "rt-tests")
+        return DATA / name
+    path = PLACE / Path(name).name
+    if not shutil.which("gcc"):
+        if not path.exists():
+            need_tool("gcc", "gcc make")
+        return path
+    PLACE.mkdir(parents=True, exist_ok=True)
+    if "/" not in name:
+        return Path(shutil.copy2(build_bench(
+            name, static=name != "blas_yield"), path))
     begin()
-    place, found = BUILD / "measure", {}
-    place.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     with sparse_tree("applied", SOURCES) as tree:
-        for name in names:
-            test = Path(PROGRAMS[name])
-            if not test.name:
-                found[name] = build_bench(name)
-                continue
-            found[name] = place / test.name
-            found[name].unlink(missing_ok=True)
-            run_logged(["make", "-C", str(tree / SELFTESTS / test.parent),
-                        f"OUTPUT={place}", str(found[name])],
-                       LOGS / f"build-{name}.log", env=make_environment(),
-                       what=f"building {name}")
-    return found
+        run_logged(["make", "-C", str(tree / SELFTESTS / name.split("/")[0]),
+                    f"OUTPUT={PLACE}", "CC=gcc -static", str(path)],
+                   LOGS / f"build-{path.name}.log", env=make_environment(),
+                   what=f"building {name}")
+    return path
 
 
-def run_program(name: str, program: Path, number: int) -> dict[str, Any]:
-    """Run a program, for the number-th time; return what its --json wrote."""
-    seed = ["--seed", str(number)] if name == "interactive_latency" else []
-    log = LOGS / f"measure-{name}.ktap"
+def run_program(key: str, number: int, program: Path) -> dict[str, Any]:
+    """Run a program of the study, for the number-th time; return figures."""
+    log = LOGS / f"measure-{key}.ktap"
     with scratch("measure") as place:
         report = place / "report.json"
         report.touch()
-        status = run_logged([str(program), *seed, "--json", str(report)], log,
-                            timeout=TIMEOUT, check=False)
+        status = run_logged(
+            [str(program), "--json", str(report), *words_of(key, number)[1:]],
+            log, timeout=TIMEOUT, check=False)
         # 4: all was skipped; the JSON says why.
-        return result_of(name, status, log, report.read_text(), (0, 4))
+        found = result_of(key, status, log, report.read_text(), (0, 4))
+    skipped = {str(case["reason"]) for case in found["cases"]
+               if case["status"] == "skip" and case.get("reason")}
+    if skipped:
+        say(f"    skipped: {'; '.join(sorted(skipped)[:3])}")
+    return shown(found)
 
 
-def run(names: list[str], repeat: int) -> None:
+def machine() -> str:
+    """Say on what the figures were measured."""
+    board = [path.read_text().strip() for path in (
+        Path("/sys/class/dmi/id") / name for name in (
+            "sys_vendor", "product_name", "board_name")) if path.exists()]
+    return "; ".join([
+        f"Linux {os.uname().release} {os.uname().version}",
+        f"{cpuinfo('model name')}, {len(os.sched_getaffinity(0))} CPUs",
+        *filter(None, [" ".join(board)]),
+        *["a virtual machine"] * ("hypervisor" in cpuinfo("flags").split()),
+        f"load {os.getloadavg()[0]:.1f}",
+        "root" if os.geteuid() == 0 else "not root"])
+
+
+def run(keys: list[str]) -> None:
     """Build and run programs; the file is written after each run."""
-    programs = build_programs(names)
-    start, date = time.monotonic(), now()
-    output = RESULTS / f"measure-{os.uname().release}-{date[:19]}.json"
-    failed = []
-    results: dict[str, list[Any]] = {name: [] for name in names}
-    for name, number in itertools.product(names, range(1, repeat + 1)):
-        if name in failed:
-            continue
-        with stage(f"{name}, run {number} of {repeat}"):
+    document = {"machine": machine(), "date": now(), "cells": {}}
+    output = RESULTS / f"measure-{os.uname().release}-" \
+        f"{document['date'][:19]}.json"
+    programs, failed = {}, []
+    for key in keys:
+        try:
+            with stage(f"building {key}"):
+                programs[key] = build_program(words_of(key, 1)[0])
+        except Fail as failure:
+            say(f"    left out: {failure}")
+    say(document["machine"])
+    for number in range(1, RUNS + 1):
+        for key, program in programs.items():
             try:
-                found = run_program(name, programs[name], number)
+                with stage(f"{key}, run {number} of {RUNS}"):
+                    document["cells"][f"{key}.{number}"] = run_program(
+                        key, number, program)
             except Fail as failure:
                 say(f"    FAILED: {failure}")
-                failed.append(name)
-                continue
-        results[name].append(found)
-        skipped = [str(case.get("reason")) for case in found["cases"]
-                   if case.get("status") == "skip"]
-        if skipped:
-            say(f"    {len(skipped)} of {len(found['cases'])} cases skipped: "
-                + "; ".join(sorted(set(skipped))[:3]))
-        write_json(output, {
-            "benchmark": "measure", "version": 1, "machine": {
-                "cpu": cpuinfo("model name"),
-                "cpus": len(os.sched_getaffinity(0)),
-                "kernel": os.uname().release, "build": os.uname().version,
-                "virtual": "hypervisor" in cpuinfo("flags").split(),
-                "load": os.getloadavg()[0], "root": os.geteuid() == 0},
-            "date": date, "seconds": round(time.monotonic() - start, 1),
-            "repeat": repeat, "results": results,
-            "complete": (name, number) == (names[-1], repeat)})
-        say(f"    written: {shown_path(output)}")
+                failed.append(f"{key}.{number}")
+            write_json(output, document)
+    say(f"written: {shown_path(output)}")
     if failed:
-        raise Fail(f"{', '.join(failed)} failed; the figures of the others "
-                   "were written")
+        raise Fail(f"{', '.join(failed)} failed; the others were written")
 
 
-def compare_files(paths: dict[str, Path]) -> None:
-    """Print the comparison of two files, called A and B."""
-    samples, processors = Samples(), set()
-    for letter, path in paths.items():
+def compare(paths: list[Path]) -> None:
+    """Write the page of two files, A and B."""
+    from tools import report  # here, because it needs build/venv
+
+    samples, head = Samples(), []
+    for letter, column, path in zip("AB", report.PAIRS[0], paths):
         try:
-            document = json.loads(path.read_text())
-            for name, runs in document["results"].items():
-                for found in runs:
-                    samples.add(name, letter, found)
-            about = document["machine"]
-            say(f"{letter}: {about['kernel']} on {about['cpu']}, "
-                f"{document['date'][:16]}, {document['repeat']} runs"
-                + ("" if document["complete"] else ", interrupted"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) \
-                as failure:
+            found = json.loads(path.read_text())
+            head += ["", f"{letter}: {found['machine']}; "
+                     f"{found['date'][:16]}, {len(found['cells'])} runs."]
+            for name, result in found["cells"].items():
+                samples.add(name.rpartition(".")[0], column, result)
+        except (OSError, ValueError, KeyError, TypeError,
+                AttributeError) as failure:
             raise Fail(f"{path} is not a result of 'make measure': "
                        f"{failure!r}") from None
-        processors.add(about["cpu"])
-    rows = [row for key in samples.cases
-            for row in compare(samples, key, ("A", "B"), ASSUMED)]
-    if not rows:
-        raise Fail("the two files have no figure in common")
-    if len(processors) > 1:
-        say("These are two machines: a ratio says nothing about the kernels.")
-    say(console(table(
-        ["case", "figure", "A", "B", "B / A", "noise", "beyond it"],
-        [[f"{row.key}: {row.case}",
-          row.texts()[0].replace("instructions", "cycles"), *row.texts()[1:],
-          row.verdict if row.verdict in (WORSE, BETTER) else ""]
-         for row in rows])))
-    if min(row.runs for row in rows) < ENOUGH:
-        say(f"With fewer than {ENOUGH} runs the noise is taken as "
-            f"{100 * ASSUMED} % at least; --repeat {ENOUGH} measures it.")
+    report.write(samples, dict(zip(report.PAIRS[0], "AB")), [
+        "# Two kernels, measured with `make measure`", *head, "",
+        f"{report.RULE} Figures of two machines tell nothing about two "
+        "kernels. Times of I/O ports are in ticks of the TSC."],
+        RESULTS / "compare")
 
 
 def main() -> None:
+    """Measure, or compare."""
     parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
+        description=__doc__.split("\n\n", maxsplit=1)[0],
         epilog="Run it on an idle machine, once under each kernel.  'taskset "
                "-c N' before it chooses the processor.")
     parser.add_argument("--only", action="append", metavar="NAME",
-                        choices=list(PROGRAMS),
+                        choices=list(STUDY["programs"]),
                         help="only this program (may be repeated): "
-                             + ", ".join(PROGRAMS))
-    parser.add_argument("--repeat", type=int, default=1,
-                        help="runs of each (default: 1)")
-    parser.add_argument("--compare", type=Path, nargs=2,
-                        metavar=("A", "B"),
-                        help="measure nothing, compare two such files")
+                             + ", ".join(STUDY["programs"]))
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"),
+                        help="measure nothing, write a page of two such files")
     options = parser.parse_args()
     if options.compare:
-        compare_files(dict(zip("AB", options.compare)))
+        compare(options.compare)
         return
-    if options.repeat < 1:
-        raise Fail("--repeat must be 1 or more")
     with build_lock():
-        run(options.only or list(PROGRAMS), options.repeat)
+        run(options.only or list(STUDY["programs"]))
 
 
 if __name__ == "__main__":

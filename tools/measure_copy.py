@@ -159,25 +159,14 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
     """Yield a result of measure_copy() as Markdown."""
     here = result["machine"]
     yield from (
-        "", "The copy of the bitmap alone, which the series makes only when "
-        "three or more tasks with ports run in turn:", "",
-        f"Unit: TSC cycles of {here['cpu']}"
+        "", "The copy of the bitmap alone, in user space, which the series "
+        "makes only when three or more tasks with ports run in turn. Unit: "
+        f"TSC cycles of {here['cpu']}"
         f"{' (a virtual machine)' if here['virtual'] else ''}, L1d "
-        f"{here['l1d_bytes'] >> 10} KB, L2 {here['l2_bytes'] >> 10} KB; "
-        f"median of {result['rounds']} samples. The TSC has a frequency of "
-        "its own: these need not be cycles of the core.", "",
-        "In user space, from the text of both trees with the kernel's "
-        "compiler flags, until the stores are in the cache. Displaced is the "
-        "data of both tasks and of the TSS; the branch predictor is warm. A "
-        "memcpy or memset that is called is `rep movsb` or `rep stosb`, as in "
-        "the kernel on a CPU with FSRM and FSRS (this one has "
+        f"{here['l1d_bytes'] >> 10} KB, L2 {here['l2_bytes'] >> 10} KB, "
         f"{'FSRM' if here['fsrm'] else 'no FSRM'} and "
-        f"{'FSRS' if here['fsrs'] else 'no FSRS'}; the kernel runs a loop "
-        "without). An empty call is subtracted; what overlaps with the fence "
-        "that ends each copy does not show, so that figures of a few cycles "
-        "are too low. A long copy can take three times as long on some pages "
-        "as on others.", "")
-
+        f"{'FSRS' if here['fsrs'] else 'no FSRS'}; median of "
+        f"{result['rounds']} samples:", "")
     head, rows = ["ports of the two tasks"], []
     for name in STATES.values():
         head += [f"{name}: base", "series", "ratio"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measure in a guest what I/O ports cost: time of a switch, and memory.
 
-ioperm_latency is a selftest of the series.  In tools/bench, ioperm_turns times
-rounds of more tasks and of one that changes its ports, and
+ioperm_latency is a selftest of the series.  In tools/bench, ioperm_turns
+times rounds of more tasks and of one that changes its ports, and
 ioperm_memory reads what the slab allocator takes for the bitmaps of many tasks.
 """
 
@@ -136,6 +136,19 @@ def measure_memory(folder: Path, side: str,
     """Measure the slab growth of TASKS tasks; as measure_ports()."""
     return run_in_guest(folder, f"memory-{side}", build_bench(MEMORY),
                         ["--tasks", str(TASKS)], kvm=kvm)
+
+
+def sweep(samples: Samples) -> str:
+    """Draw the cost of a switch against the highest port."""
+    from tools import plots  # here, because matplotlib is slow to load
+
+    points = sorted((max(filter(None, case["highest_port"])), name)
+                    for name, case in samples.cases[PORTS].items()
+                    if name.startswith("sweep-"))
+    return plots.draw(samples, dict(zip(SIDES, SIDES)), [{
+        "program": PORTS, "figure": "p50", "points": points,
+        "title": "Two tasks with one port each: instructions of a switch "
+                 "there and back", "axes": {"xlabel": "highest port"}}], 1)
 
 
 def label(name: str) -> str:

@@ -12,13 +12,12 @@ and series, and prints the worst.
 
 import argparse
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.build import SIDES, build_bench, build_sides
-from tools.core import (LOGS, RESULTS, at_once, build_lock, read_json,
+from tools.build import SIDES, build_bench, build_sides, image
+from tools.core import (LOGS, RESULTS, at_once, build_lock, digest, read_json,
                         run_main, say, shown_path, write_atomically,
                         write_json)
 from tools.figures import Samples, result_of
@@ -39,24 +38,37 @@ SETTLE_SECONDS = 5
 # Longer than by default, so that also the median of calls which take 300 ms
 # settles.
 DURATION = ("--seconds", "0.3", "--calls", "9")
-# Kind of case, figure, what it is, its scale, digits.
-OTHERS = (
-    ("weight", "share", "share of the worker, %", 1, 2),
-    ("poll", "hogs_share", "share of the hog, %", 1, 1),
-    ("ring", "passes_per_s", "passes/s", 1, 0),
-    ("lock", "acquisitions_per_s", "acquisitions/s", 1, 0),
-    ("lock", "light_per_s", "of these by light tasks", 1, 0),
-    ("lock", "p99", "p99 of the wait, ms", 1e6, 2),
-    ("short", "p99", "p99 of its waits, ms", 1e6, 2),
-    ("period", "p99", "p99 of when it is done, ms", 1e6, 2),
-    ("wake", "p99", "p99 of the wake-up, ms", 1e6, 2),
-    ("sleeper", "p99", "p99 of the wake-up, ms", 1e6, 2),
+# Kind of case, figure, what the tables call it if they have it, its scale,
+# digits, and whether more is better.
+FIGURES = (
+    ("switch", "ns_per_switch", "", 1, 0, False),
+    ("polite", "share", "", 1, 2, True), ("polite", "p99", "", 1e6, 2, False),
+    ("polite", "stuck_percent", "", 1, 0, False),
+    ("weight", "share", "share of the worker, %", 1, 2, True),
+    ("poll", "hogs_share", "share of the hog, %", 1, 1, True),
+    ("poll", "hogs_preempted_per_s", "", 1, 0, False),
+    ("ring", "passes_per_s", "passes/s", 1, 0, True),
+    ("lock", "acquisitions_per_s", "acquisitions/s", 1, 0, True),
+    ("lock", "light_per_s", "of these by light tasks", 1, 0, True),
+    ("lock", "p99", "p99 of the wait, ms", 1e6, 2, False),
+    *((kind, figure, "", scale, 0, scale == 1)
+      for kind in ("ticket", "barrier") for figure, scale in (
+          ("acquisitions_per_s", 1), ("light_per_s", 1), ("p99", 1e6))),
+    *((kind, "longest_wait", "", 1e6, 0, False)
+      for kind in ("lock", "ticket", "barrier")),
+    ("short", "p90", "", 1e6, 2, False),
+    ("short", "p99", "p99 of its waits, ms", 1e6, 2, False),
+    ("period", "p99", "p99 of when it is done, ms", 1e6, 2, False),
+    ("period", "missed", "", 1, 0, False),
+    ("wake", "p99", "p99 of the wake-up, ms", 1e6, 2, False),
+    ("sleeper", "p99", "p99 of the wake-up, ms", 1e6, 2, False),
     ("storm", "longest_wait_yielder", "longest wait of the yielder, ms",
-     1e6, 1),
-    ("storm", "longest_wait_hog", "longest wait of the hog, ms", 1e6, 1))
+     1e6, 1, False),
+    ("storm", "longest_wait_hog", "longest wait of the hog, ms", 1e6, 1,
+     False))
 
 
-def run_isolated(image: Path, program: Path, words: Sequence[str], log: Path,
+def run_isolated(kernel: Path, program: Path, words: Sequence[str], log: Path,
                  report: str = "", kvm: bool = False, **more: Any
                  ) -> tuple[Run, str]:
     """Run a program in a guest that gets nothing from outside.
@@ -65,7 +77,7 @@ def run_isolated(image: Path, program: Path, words: Sequence[str], log: Path,
     guest, whose text is returned with the run.  more: as boot_tiny() has it.
     """
     (_, run), *files = boot_tiny(
-        image, [(program, words)], cpus=1, bits=64, name=log.stem,
+        kernel, [(program, words)], cpus=1, bits=64, name=log.stem,
         machine=HARDWARE if kvm else REPEATABLE,
         append="" if kvm else REPEATABLE_KERNEL, settle=SETTLE_SECONDS,
         files=[report] if report else [], **more)
@@ -179,86 +191,88 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         ["case", "figure", "base", "off", "on"],
         ([case["name"], text,
           *numbers(get(case["name"], figure, scale), digits)]
-         for kind, figure, text, scale, digits in OTHERS
+         for kind, figure, text, scale, digits, _ in FIGURES if text
          for case in samples.those(YIELD, kind=kind)), left=2)
+
+
+def polite(samples: Samples) -> str:
+    """Draw what a task that yields gets beside tasks that do not."""
+    from tools import plots  # here, because matplotlib is slow to load
+
+    return plots.draw(samples, dict(zip(SIDES, SIDES)), [{
+        "program": YIELD, "figure": figure, "scale": scale, "points": [
+            (slices(case["slice_us"]), case["name"])
+            for case in samples.those(YIELD, kind="polite", work_us=100,
+                                      hogs=hogs)],
+        "title": f"100 us of work, then a yield, beside {hogs}: {what}",
+        "axes": {"xlabel": "slice of all tasks", "yscale": "log"}}
+        for figure, scale, what in (("share", 1, "its share, %"),
+                                    ("p50", 1e6, "a yield, p50, ms"))
+        for hogs in (1, 3)])
 
 
 # --- all cases, in several phases -------------------------------------------
 
 ROWS = RESULTS / "yield-rows.json"
-# Of a kind: figures, their scale, whether more is better, digits.
-WORST = {
-    "switch": (("ns_per_switch", 1, False, 0),),
-    "polite": (("share", 1, True, 2), ("p99", 1e6, False, 2),
-               ("stuck_percent", 1, False, 0)),
-    "weight": (("share", 1, True, 2),),
-    "poll": (("hogs_share", 1, True, 1),
-             ("hogs_preempted_per_s", 1, False, 0)),
-    "ring": (("passes_per_s", 1, True, 0),),
-    **dict.fromkeys(("lock", "ticket", "barrier"), (
-        ("acquisitions_per_s", 1, True, 0), ("light_per_s", 1, True, 0),
-        ("p99", 1e6, False, 1), ("longest_wait", 1e6, False, 0))),
-    "short": (("p90", 1e6, False, 2), ("p99", 1e6, False, 2)),
-    "period": (("p99", 1e6, False, 2), ("missed", 1, False, 0)),
-    "storm": (("longest_wait_hog", 1e6, False, 1),),
-    **dict.fromkeys(("wake", "sleeper"), (("p99", 1e6, False, 2),)),
-}
 
 
-def measure_rows(folders: dict[str, Path], phases: Sequence[int],
-                 arguments: Sequence[str]) -> dict[str, Any]:
-    """Measure what was not measured, {"SIDE PHASE ARGUMENTS": result}."""
-    found, program = read_json(ROWS, {}), build_program()
+def measure_rows(images: dict[str, Path], phases: Sequence[int],
+                 arguments: Sequence[str]) -> Samples:
+    """Return the figures of both sides, one value a phase.
+
+    What ROWS has of the same kernel, program and arguments is not measured
+    again.
+    """
+    kept, program, samples = read_json(ROWS, {}), build_program(), Samples()
+    made = {side: digest(kernel.read_bytes(), program.read_bytes(),
+                         *REPEATABLE, REPEATABLE_KERNEL)
+            for side, kernel in images.items()}
     for phase in phases:
         words = [*arguments, "--phase", str(phase)]
-        runs = at_once({
-            " ".join([side, *words]): functools.partial(
-                run_isolated, folder / "arch/x86/boot/bzImage", program,
-                ["--json", REPORT, *words],
-                LOGS / f"yield-rows-{side}-{phase}.ktap", REPORT,
-                timeout=4 * GUEST_SECONDS, seconds=20 * PROGRAM_SECONDS)
-            for side, folder in folders.items()
-            if " ".join([side, *words]) not in found})
-        for key, (run, report) in runs.items():
-            found[key] = result_of(YIELD, run.status, LOGS, report)
-        write_json(ROWS, found)
-    return found
+        names = {side: " ".join([side, made[side], *words]) for side in images}
+        runs = at_once({name: functools.partial(
+            run_isolated, images[side], program, ["--json", REPORT, *words],
+            LOGS / f"yield-rows-{side}-{phase}.ktap", REPORT,
+            timeout=4 * GUEST_SECONDS, seconds=20 * PROGRAM_SECONDS)
+            for side, name in names.items() if name not in kept})
+        for name, (run, report) in runs.items():
+            kept[name] = result_of(YIELD, run.status, LOGS, report)
+        write_json(ROWS, kept)
+        for side, name in names.items():
+            samples.add(YIELD, side, kept[name])
+    return samples
 
 
-def worst_rows(found: dict[str, Any], phases: Sequence[int],
-               arguments: Sequence[str]) -> Iterator[list[str]]:
+def worst_rows(samples: Samples) -> Iterator[list[str]]:
     """Yield case, figure, the worst of each side, and of the ratios."""
-    samples = Samples()
-    for side, phase in itertools.product(SIDES, phases):
-        samples.add(YIELD, side, found[" ".join(
-            [side, *arguments, "--phase", str(phase)])])
-    for case in samples.those(YIELD):
-        for figure, scale, more, digits in WORST[case["kind"]]:
-            base, series = (samples.values[YIELD, side, case["name"], figure]
-                            for side in SIDES)
-            if not base or not series:
-                continue
-            pick = min if more else max
-            ratios = [new / old for old, new in zip(base, series) if old]
-            yield [case["name"], figure, number(pick(base) / scale, digits),
-                   number(pick(series) / scale, digits),
-                   f"{pick(ratios):.2f}" if ratios else "-"]
+    for kind, figure, _, scale, digits, more in FIGURES:
+        for case in samples.those(YIELD, kind=kind):
+            sides = [samples.values[YIELD, side, case["name"], figure]
+                     for side in SIDES]
+            if all(sides):
+                pick = min if more else max
+                ratios = [new / old for old, new in zip(*sides) if old]
+                yield [case["name"], figure, *(
+                    number(pick(runs) / scale, digits) for runs in sides),
+                    number(pick(ratios) if ratios else None, 2)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Measure all cases of yield_latency in several phases of "
-                    "the tick, and print the worst.")
+    """Measure all cases of yield_latency in several phases of the tick, and
+    print the worst."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--phase", type=int, action="append",
                         help="microseconds after a tick (0, 300 and 700)")
     parser.add_argument("arguments", nargs="*", default=["--all"],
                         help="of yield_latency, after -- (--all)")
     options = parser.parse_args()
-    phases = options.phase or [0, 300, 700]
     with build_lock():
-        found = measure_rows(build_sides(), phases, options.arguments)
+        build_sides()
+        found = measure_rows({side: image(side) for side in SIDES},
+                             options.phase or [0, 300, 700],
+                             options.arguments)
     say(console(table(["case", "figure", *SIDES, "worst ratio"],
-                      worst_rows(found, phases, options.arguments), left=2)))
+                      worst_rows(found), left=2)))
     say(f"all of it: {shown_path(ROWS)}")
 
 

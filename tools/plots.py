@@ -1,223 +1,92 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The pictures of the report, drawn with matplotlib as SVG texts."""
+"""Pictures of results, drawn with matplotlib as SVG texts."""
 
 import io
-import math
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 
-from tools.core import ROOT, read_json
-from tools.figures import COLUMNS, Samples
-from tools.measure_yield import slices
+from tools.figures import Samples
 
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of a backend)
 
 # One text for the same figures: no names drawn by lot.
 pyplot.rcParams.update({
-    "svg.hashsalt": "series", "svg.fonttype": "none",
-    "font.size": 10, "axes.titlesize": 10.5, "axes.grid": True,
-    "grid.alpha": 0.3, "axes.axisbelow": True,
+    "svg.hashsalt": "series", "svg.fonttype": "none", "axes.grid": True,
+    "grid.alpha": 0.3, "axes.axisbelow": True, "axes.titlesize": 10.5,
     "axes.spines.top": False, "axes.spines.right": False,
-    "lines.markersize": 4, "legend.frameon": False})
-# Colour and line of each column: a base is always dashed.
-LOOKS = {"base": ("#d9730d", "--"), "series": ("#2f81f7", "-"),
-         "off": ("#2da44e", ":"), "history_8k": ("#8b949e", "-."),
-         "history_prefix": ("#a371f7", "-."),
-         "base_server": ("#8c2a66", "--"), "series_server": ("#e06fb0", "-"),
-         "base_softrt": ("#0f6b78", "--"), "series_softrt": ("#35c4d7", "-"),
-         "ext_simple": ("#2da44e", "-."), "ext_qmap": ("#8b949e", "-.")}
-# Cases of ioperm_latency that are 2004's, by the port and by who has it.
-SAME_AS_2004 = {"shared-0x80": "0x80,\none bitmap for both",
-                "shared-65535": "65535,\none bitmap for both",
-                "pair-0x80-none": "0x80,\none task only",
-                "pair-0x80-0x81": "0x80 and 0x81,\neach its own",
-                "pair-65534-65535": "65534 and 65535,\neach its own"}
+    "lines.markersize": 5, "legend.frameon": False})
+# Colour, line, mark and hatch of the columns, which differ in print, too.
+LOOKS = (("#d9730d", "--", "o", "//"), ("#2f81f7", "-", "s", ""),
+         ("#2da44e", ":", "^", "xx"), ("#a371f7", "-.", "v", ".."),
+         ("#8b949e", "--", "D", "\\\\"), ("#8c2a66", ":", "x", "++"),
+         ("#0f6b78", "-.", "*", "oo"), ("#e06fb0", ":", "P", "--"))
 
 
-class Chart(NamedTuple):
-    """One chart: values of each column, a point or bar for each tick.
+def values_of(samples: Samples, chart: dict[str, Any],
+              columns: dict[str, str]) -> dict[str, list[float]]:
+    """Return {title: medians of a chart}, of the columns that have more than
+    one of several."""
+    one = chart.get("one", "")
 
-    ticks: words, or numbers on a scale.  bars: how a value is written above
-    its bar; without it there are lines.  more: as Axes.set() has it.
+    def value(column: str, case: str) -> float:
+        unit = 1 if not one else samples.median(
+            chart["program"], *((one, case) if one in columns
+                                else (column, one)), chart["figure"])
+        found = samples.median(chart["program"], column, case,
+                               chart["figure"], chart.get("scale", 1))
+        return found / unit if found is not None and unit else float("nan")
+
+    found = {title: [value(column, case) for _, case in chart["points"]]
+             for column, title in columns.items()}
+    # NaN is not equal to itself.
+    return {title: values for title, values in found.items()
+            if sum(value == value for value in values) > (len(values) > 1)}
+
+
+def draw(samples: Samples, columns: dict[str, str],
+         charts: list[dict[str, Any]], wide: int = 2) -> str:
+    """Return charts of medians as one SVG; columns: {column: title}.
+
+    A chart has "program", "figure" and "points", tick and case: words as
+    ticks get bars, numbers get lines.  "one": what is 1, a case of the same
+    column or a column of the same case.  "axes": as Axes.set() has it.
     """
-
-    ticks: list[Any]
-    values: dict[str, list[float | None]]
-    bars: str
-    more: dict[str, str]
-
-
-def draw(title: str, charts: list[Chart], wide: int = 2,
-         high: float = 2.6) -> str:
-    """Return charts as one SVG; wide: how many in a row, high: inches."""
     rows = -(-len(charts) // wide)
     picture, axes = pyplot.subplots(
-        rows, wide, figsize=(10, high * rows + 1.1), squeeze=False,
-        sharey="row", layout="constrained")
-    picture.suptitle(title, fontweight="bold")
+        rows, wide, figsize=(10, 2.9 * rows + 0.4), squeeze=False,
+        layout="constrained")
     legend: dict[str, Any] = {}
-    for axis, (ticks, columns, bars, more) in zip(axes.flat, charts):
-        words = all(isinstance(tick, str) for tick in ticks)
-        places = list(range(len(ticks))) if words else ticks
-        for number, (column, values) in enumerate(columns.items()):
-            colour, line = LOOKS[column]
-            found = [math.nan if value is None else value for value in values]
+    for axis, chart in zip(axes.flat, charts):
+        ticks = [tick for tick, _ in chart["points"]]
+        bars = isinstance(ticks[0], str)
+        found = values_of(samples, chart, columns)
+        for number, (title, values) in enumerate(found.items()):
+            colour, line, mark, hatch = LOOKS[number % len(LOOKS)]
             if bars:
-                thick = 0.86 / len(columns)
-                drawn = axis.bar([place - 0.43 + thick * (number + 0.5)
-                                  for place in places], found, thick * 0.92,
-                                 color=colour)
-                axis.bar_label(drawn, fmt=bars, fontsize=7, padding=1)
-                axis.grid(axis="x", visible=False)
+                thick = 0.86 / len(found)
+                legend[title] = axis.bar(
+                    [place - 0.43 + thick * (number + 0.5)
+                     for place in range(len(ticks))], values, thick * 0.92,
+                    hatch=hatch, color=colour, edgecolor="white")
+                axis.bar_label(legend[title], fmt="{:.3g}", fontsize=7)
             else:
-                drawn, = axis.plot(places, found, color=colour,
-                                   linestyle=line, marker="o")
-            legend[COLUMNS[column]] = drawn
-        if words:
-            axis.set_xticks(places, ticks, fontsize=9)
-        axis.set(**more)
-        if "yscale" in more:
+                legend[title], = axis.plot(
+                    ticks, values, color=colour, linestyle=line, marker=mark)
+        axis.set(title=chart["title"], **chart.get("axes", {}))
+        if bars or axis.get_xscale() == "log":
+            axis.set_xticks(range(len(ticks)) if bars else ticks,
+                            map(str, ticks))
+            axis.xaxis.minorticks_off()
+        if axis.get_yscale() == "log":
             axis.yaxis.set_major_formatter("{x:g}")
         else:
             axis.set_ylim(bottom=0)
-    picture.legend(legend.values(), legend.keys(), ncols=4,
+    picture.legend(legend.values(), legend.keys(), ncols=5,
                    loc="outside lower center")
     text = io.StringIO()
     picture.savefig(text, format="svg", metadata={"Date": None})
     pyplot.close(picture)
     return re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.M)
-
-
-def chart(samples: Samples, key: str, cases: dict[str, Any], figure: str,
-          scale: float = 1, to: tuple[str, str] = ("", ""), bars: str = "",
-          columns: Iterable[str] = COLUMNS, **more: str) -> Chart:
-    """Return a chart of the medians of a figure.
-
-    cases: {name: tick}.  to: what is 1, a case of the same column or a
-    column of the same case.  columns: of those that have figures.
-    """
-    def value(column: str, case: str) -> float | None:
-        found = samples.median(key, column, case, figure, scale)
-        one = samples.median(key, to[0] or column, to[1] or case, figure) \
-            if any(to) else 1
-        return found / one if found is not None and one else None
-
-    return Chart(list(cases.values()), {
-        column: [value(column, case) for case in cases]
-        for column in samples.columns(key) if column in columns}, bars, more)
-
-
-def ticks(samples: Samples, key: str, word: str,
-          show: Callable[[Any], str] = str, **wanted: Any) -> dict[str, str]:
-    """Return {name: what it has for a word} of the cases that are wanted."""
-    return {case["name"]: show(case[word])
-            for case in samples.those(key, **wanted)}
-
-
-def ioperm(samples: Samples) -> str:
-    """Draw a switch with I/O ports against one without: 2004 and today."""
-    then = read_json(ROOT / "tools/study-data/2004-ioperm.json")
-    none, *rows = then["rows"]
-    old = {column["today"]: [row["values"][place] / none["values"][place]
-                             for row in rows]
-           for place, column in enumerate(then["columns"])}
-    return draw("A switch between two tasks with I/O ports, between tasks "
-                "without = 1", [
-                    Chart([f"port {row['port']}" for row in rows], old,
-                          "{:.2f}", {"title": "2004: 2.6.8.1, prefix, and "
-                                     "prefix that is cached"}),
-                    chart(samples, "ioperm_latency", SAME_AS_2004, "p50",
-                          to=("", "none"), bars="{:.2f}", title="Linux 7.3")],
-                wide=1)
-
-
-def sweep(samples: Samples) -> str:
-    """Draw the cost of a switch against the highest port."""
-    found = sorted((max(port for port in case["highest_port"]
-                        if port is not None), name)
-                   for name, case in samples.cases["ioperm_latency"].items()
-                   if name.startswith("sweep-"))
-    return draw("Two tasks with one port each: on the base the number of the "
-                "port counts", [chart(
-                    samples, "ioperm_latency",
-                    {name: port for port, name in found}, "p50",
-                    xlabel="highest port",
-                    ylabel="instructions a call (two switches)")],
-                wide=1, high=3.2)
-
-
-def polite(columns: Iterable[str], samples: Samples) -> str:
-    """Draw what a task that yields gets beside tasks that do not."""
-    key = "yield_latency"
-    return draw(
-        "A task works 100 us and yields, beside others that never yield", [
-            chart(samples, key, ticks(samples, key, "slice_us", slices,
-                                      kind="polite", work_us=100, hogs=hogs),
-                  figure, scale, columns=columns, title=title,
-                  xlabel="slice of all tasks", ylabel=label, yscale="log")
-            for figure, scale, label in (
-                ("share", 1, "its share, % of the CPU"),
-                ("p50", 1e6, "a yield takes, p50, ms"))
-            for hogs, title in ((1, "beside one"), (3, "beside 3"))])
-
-
-def ping(samples: Samples) -> str:
-    """Draw deadlines met and latency against the load."""
-    return draw(
-        "A task must answer every 100 ms beside processes that compute", [
-            chart(samples, f"pi_ping.{part}", ticks(
-                samples, f"pi_ping.{part}", "load", interactive=True),
-                figure, scale, title=part, xlabel="processes that compute",
-                **more)
-            for figure, scale, more in (
-                ("met_percent", 1, {"ylabel": "% of the deadlines met"}),
-                ("p99", 1e6, {"ylabel": "latency, p99, ms",
-                              "yscale": "log"}))
-            for part in ("processes", "cgroups")], high=3)
-
-
-def interactive(samples: Samples) -> str:
-    """Draw the latency of each task beside four that compute."""
-    return draw("Beside four tasks that compute: latency, p99, ms", [
-        chart(samples, f"interactive_latency.{part}", ticks(
-            samples, f"interactive_latency.{part}", "task", load="burn"),
-            "p99", 1e6, bars="{:.1f}", title=part)
-        for part in ("processes", "cgroups")], wide=1)
-
-
-def hackbench(samples: Samples) -> str:
-    """Draw the time of a loop relative to the base's."""
-    return draw("hackbench: time of a loop, base = 1", [
-        chart(samples, "hackbench", ticks(
-            samples, "hackbench", "groups", tasks=tasks, via=via),
-            "ms_per_loop", to=("base", ""), title=f"{tasks}, {via}",
-            xlabel="groups")
-        for tasks in ("processes", "threads") for via in ("sockets", "pipes")])
-
-
-# Columns of the two pictures of yields.
-PAST, KERNELS = tuple(COLUMNS)[:5], tuple(COLUMNS)[5:]
-# The pictures of each program: the name, what draws it, what is seen.
-PICTURES = {
-    "ioperm_latency": (
-        ("ioperm", ioperm, "bars: a switch between tasks with I/O ports "
-         "against one without, 2004 and today"),
-        ("ioperm-sweep", sweep, "lines: instructions of a switch against the "
-         "highest port")),
-    "yield_latency": (
-        ("yield", partial(polite, PAST), "lines: share and time of a yield "
-         "beside tasks that do not yield"),
-        ("yield-kernels", partial(polite, KERNELS), "lines: the same as a "
-         "server, for soft real time, with schedulers of sched_ext")),
-    "pi_ping": (("pi-ping", ping, "lines: deadlines met and latency against "
-                 "the number of processes"),),
-    "interactive_latency": (("interactive", interactive, "bars: latency of "
-                             "each task beside four that compute"),),
-    "hackbench": (("hackbench", hackbench, "lines: time of a loop relative "
-                   "to the base"),),
-}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the programs share: how a case ended and its figures, for people and
- * as JSON; files; tasks; cgroups; options.
+ * as JSON; files; tasks; who is grouped with whom; options.
  */
 #ifndef BENCH_HELPERS_H
 #define BENCH_HELPERS_H
@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <getopt.h>
 #include <limits.h>
 #include <math.h>
 #include <mntent.h>
@@ -298,13 +299,18 @@ static inline void *map_shared(size_t size)
 	return mem;
 }
 
-static inline long long now_ns(void)
+static inline long long clock_ns(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(clock, &ts);
 
 	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+}
+
+static inline long long now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* The coarse clock advances once in a tick, and says so. */
@@ -572,6 +578,61 @@ static inline void remove_cgroups(void)
 }
 
 /*
+ * Who is grouped with whom. Autogroups are per session.
+ */
+
+enum layout {
+	THREADS,
+	PROCESSES,
+	CGROUP,
+	CGROUPS,
+	NR_LAYOUTS,
+};
+
+static const char * const layout_names[] __attribute__((unused)) = {
+	[THREADS]	= "threads",
+	[PROCESSES]	= "processes",
+	[CGROUP]	= "cgroup",
+	[CGROUPS]	= "cgroups",
+	[NR_LAYOUTS]	= NULL,
+};
+
+/* Makes a process what the layout wants, on CPU @cpu, if that is not negative. */
+static inline bool enter_layout(enum layout layout, bool is_task, int cpu)
+{
+	if (cpu >= 0 && !pin_to(cpu)) {
+		report(FAIL, "sched_setaffinity to CPU %d: %s", cpu,
+		       strerror(errno));
+		return false;
+	}
+	if (layout != THREADS && setsid() < 0) {
+		report(FAIL, "setsid: %s", strerror(errno));
+		return false;
+	}
+
+	return layout < CGROUP ||
+	       join_cgroup(layout == CGROUPS && !is_task ? "load" : "task");
+}
+
+static inline void check_cpu(const char *who, int cpu)
+{
+	int now = sched_getcpu();
+
+	if (cpu >= 0 && now != cpu)
+		report(FAIL, "%s: ran on CPU %d instead of %d", who, now, cpu);
+}
+
+/* How a child ended, if not well: @who is "load" or "task". */
+static inline void check_child(const char *who, int status)
+{
+	if (WIFSIGNALED(status))
+		report(FAIL, "the %s was killed by signal %d (%s)", who,
+		       WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (status)
+		report(FAIL, "the %s gave up", who);
+}
+
+/*
  * Options.
  */
 
@@ -627,6 +688,117 @@ static inline int parse_cpu(const char *text, const char *any)
 		usage_error("--cpu %s: not a CPU that may be used", text);
 
 	return cpu;
+}
+
+/**
+ * struct option_of - an option of a program
+ * @name:	without its dashes
+ * @kind:	what it takes: nothing, a number (double), a whole number (unsigned
+ *		long), a text, a CPU (int, -1 for any), a name out of some (int),
+ *		a list of these (an array of bool)
+ * @value:	where that goes
+ * @min:	of a number; @max as well
+ * @names:	those that are known; the last is NULL
+ * @help:	one line
+ */
+struct option_of {
+	const char *name;
+	enum { FLAG, NUMBER, WHOLE, TEXT, CPU, NAME, LIST } kind;
+	void *value;
+	double min, max;
+	const char * const *names;
+	const char *help;
+};
+
+static inline int find_name(const struct option_of *o, const char *text)
+{
+	int i;
+
+	for (i = 0; o->names[i]; i++) {
+		if (!strcmp(text, o->names[i]))
+			return i;
+	}
+	usage_error("--%s %s: no such name, see --help", o->name, text);
+}
+
+static inline void set_option(const struct option_of *o, char *text)
+{
+	char *word;
+	int i;
+
+	switch (o->kind) {
+	case FLAG:
+		*(bool *)o->value = true;
+		break;
+	case NUMBER:
+		*(double *)o->value = parse_number(o->name, text, o->min, o->max);
+		break;
+	case WHOLE:
+		*(unsigned long *)o->value = parse_whole(o->name, text, o->min,
+							 o->max);
+		break;
+	case TEXT:
+		*(char **)o->value = text;
+		break;
+	case CPU:
+		*(int *)o->value = parse_cpu(text, "any");
+		break;
+	case NAME:
+		*(int *)o->value = find_name(o, text);
+		break;
+	case LIST:
+		/* It takes the place of the default. */
+		for (i = 0; o->names[i]; i++)
+			((bool *)o->value)[i] = false;
+		while ((word = strsep(&text, ",")))
+			((bool *)o->value)[find_name(o, word)] = true;
+		break;
+	}
+}
+
+static inline __noreturn void show_help(const struct option_of *options,
+					const char *about)
+{
+	const struct option_of *o;
+	int i;
+
+	printf("%s\n\n", about);
+	for (o = options; o->name; o++) {
+		printf("  --%-10s %s", o->name, o->help);
+		if (o->kind == NUMBER || o->kind == WHOLE)
+			printf(", %g to %.10g", o->min, o->max);
+		for (i = 0; o->names && o->names[i]; i++)
+			printf("%s %s", i ? "," : ":", o->names[i]);
+		printf("\n");
+	}
+	printf("\nTimes are in ns, shares in percent. Exit status: %d measured, perhaps with some\n"
+	       "cases skipped; %d a case failed or a wrong option; %d all were skipped.\n",
+	       EXIT_SUCCESS, EXIT_FAILURE, EXIT_SKIPPED);
+	exit(EXIT_SUCCESS);
+}
+
+/* Reads options up to the other arguments, if @more; else there are none. */
+static inline void read_options(int argc, char **argv, bool more,
+				 const struct option_of *options,
+				 const char *about)
+{
+	struct option known[24] = {};
+	int i, nr, error;
+
+	for (nr = 0; options[nr].name; nr++) {
+		known[nr].name = options[nr].name;
+		known[nr].has_arg = options[nr].kind != FLAG;
+	}
+	known[nr].name = "help";
+	while ((error = getopt_long(argc, argv, "", known, &i)) != -1) {
+		if (error)
+			exit(EXIT_FAILURE);
+		if (i == nr)
+			show_help(options, about);
+		set_option(&options[i], optarg);
+	}
+	if (!more && optind < argc)
+		usage_error("%s: unexpected argument, see --help", argv[optind]);
 }
 
 #endif /* BENCH_HELPERS_H */

@@ -2,84 +2,134 @@
 /*
  * A program that yields: OpenBLAS's threads call sched_yield() while they wait
  * for each other. How many products of two matrices it gets done in a second,
- * with more threads than CPUs, beside tasks that compute all the time, and how
- * much of the CPUs these keep.
+ * with several threads on one CPU, beside tasks that compute all the time, and
+ * how much of the CPU these keep.
  *
- *   blas_yield THREADS HOGS SECONDS [SLICE_US]
+ *	blas_yield [OPTION]... THREADS:HOGS...
  *
  * It needs libopenblas-dev, so it is built by its name only.
  */
-#define _GNU_SOURCE
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
-#include <sys/prctl.h>
+#include "bench_helpers.h"
+
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <cblas.h>
 
-#define N 200
+#define N		200
+#define MAX_HOGS	64
 
-static double seconds_of(clockid_t clock)
-{
-	struct timespec ts;
+static double seconds = 1;
+static unsigned long slice_us;
+static char *json_path;
 
-	clock_gettime(clock, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
-}
-
-int main(int argc, char **argv)
+/* The slice of this task and of those that it makes. */
+static void set_slice(void)
 {
 	struct {
 		unsigned int size, policy;
 		unsigned long long flags;
 		int nice, priority;
 		unsigned long long slice, deadline, period;
-	} attr = { .size = sizeof(attr) };
-	static double a[N * N], b[N * N], c[N * N];
-	double start, took, hog_start = 0, hog_took = 0;
-	struct rusage usage;
-	int i, hogs, calls = 0;
-	clockid_t clock[64];
-	pid_t pid[64];
+	} attr = { .size = sizeof(attr), .slice = slice_us * NSEC_PER_USEC };
 
-	if (argc < 4)
-		return 1;
-	hogs = atoi(argv[2]);
-	attr.slice = argc > 4 ? atoi(argv[4]) * 1000ULL : 0;
-	syscall(SYS_sched_setattr, 0, &attr, 0);
-	for (i = 0; i < hogs && i < 64; i++) {
-		pid[i] = fork();
-		if (!pid[i]) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			for (;;)
-				__asm__ volatile ("" : : : "memory");
-		}
-		clock_getcpuclockid(pid[i], &clock[i]);
-	}
-	for (i = 0; i < N * N; i++)
-		a[i] = b[i] = i % 7;
-	openblas_set_num_threads(atoi(argv[1]));
+	if (slice_us && syscall(SYS_sched_setattr, 0, &attr, 0))
+		report(SKIP, "sched_setattr: %s", strerror(errno));
+}
+
+static void multiply(void)
+{
+	static double a[N * N], b[N * N], c[N * N];
+
 	cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N,
 		    b, N, 0, c, N);
-	for (i = 0; i < hogs; i++)
-		hog_start += seconds_of(clock[i]);
-	start = seconds_of(CLOCK_MONOTONIC);
-	do {
-		cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N,
-			    1, a, N, b, N, 0, c, N);
-		calls++;
-		took = seconds_of(CLOCK_MONOTONIC) - start;
-	} while (took < atof(argv[3]));
+}
+
+static long long used(const clockid_t *clock, int hogs)
+{
+	long long all = 0;
+
+	while (hogs--)
+		all += clock_ns(clock[hogs]);
+
+	return all;
+}
+
+static void measure(struct result *res, int threads, int hogs)
+{
+	long long start, took, before, calls = 0;
+	clockid_t clock[MAX_HOGS];
+	pid_t pid[MAX_HOGS];
+	int i;
+
+	snprintf(res->name, sizeof(res->name), "threads-%d-hogs-%d", threads, hogs);
+	set_slice();
+	openblas_set_num_threads(threads);
+	multiply();
 	for (i = 0; i < hogs; i++) {
-		hog_took += seconds_of(clock[i]);
-		kill(pid[i], SIGKILL);
+		pid[i] = fork_bound();
+		while (!pid[i])
+			__asm__ volatile ("" : : : "memory");
+		clock_getcpuclockid(pid[i], &clock[i]);
 	}
-	getrusage(RUSAGE_SELF, &usage);
-	printf("threads %s hogs %d: %.1f products/s, hogs used %.1f %%, switches %ld\n",
-	       argv[1], hogs, calls / took, 100 * (hog_took - hog_start) / took,
-	       usage.ru_nvcsw + usage.ru_nivcsw);
-	return 0;
+	start = now_ns();
+	before = used(clock, hogs);
+	do {
+		multiply();
+		calls++;
+		took = now_ns() - start;
+	} while (took < seconds * NSEC_PER_SEC);
+	add_figure(res, "products_per_s", (double)calls * NSEC_PER_SEC / took);
+	if (hogs)
+		add_figure(res, "hogs_percent",
+			   100.0 * (used(clock, hogs) - before) / took);
+	for (i = 0; i < hogs; i++) {
+		kill(pid[i], SIGKILL);
+		waitpid(pid[i], NULL, 0);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct option_of options[] = {
+		{ .name = "seconds", .kind = NUMBER, .value = &seconds, .min = 0.1,
+		  .max = 60, .help = "how long each case takes" },
+		{ .name = "slice", .kind = WHOLE, .value = &slice_us, .max = 100000,
+		  .help = "slices of all tasks in us, 0 for the default" },
+		{ .name = "json", .kind = TEXT, .value = &json_path,
+		  .help = "a file for the results" },
+		{}
+	};
+	int i, threads, hogs;
+
+	read_options(argc, argv, true, options,
+		     "Usage: blas_yield [OPTION]... THREADS:HOGS...\n"
+		     "Products of two matrices a second beside hogs, and what these keep of the CPU.");
+	/* The library makes threads for all CPUs before main() begins. */
+	if (!getenv("OPENBLAS_NUM_THREADS")) {
+		setenv("OPENBLAS_NUM_THREADS", "1", 1);
+		pin_to(first_cpu());
+		execv("/proc/self/exe", argv);
+	}
+	problem = map_shared(sizeof(*problem));
+	if (json_path) {
+		json_open(json_path);
+		json_head("blas_yield", "ns");
+		json_cpu(-1);
+		fprintf(json, "  \"cases\": [\n");
+	}
+	for (i = optind; i < argc; i++) {
+		struct result res = {};
+
+		if (sscanf(argv[i], "%d:%d", &threads, &hogs) != 2 ||
+		    threads < 1 || hogs < 0 || hogs > MAX_HOGS)
+			usage_error("%s: not THREADS:HOGS", argv[i]);
+		measure(&res, threads, hogs);
+		end_case(&res);
+		if (json)
+			json_case(&res, "");
+	}
+	if (json)
+		json_close(json_path);
+
+	return exit_status();
 }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What measure_copy takes of a kernel tree, from a header and a source. */
+#define IO_BITMAP_BITS 65536
+#define IO_BITMAP_BYTES (IO_BITMAP_BITS / BITS_PER_BYTE)
+#define IO_BITMAP_LONGS (IO_BITMAP_BYTES / sizeof(long))
+struct x86_io_bitmap_slot {
+    unsigned long bitmap[IO_BITMAP_LONGS + 1];
+};
+struct x86_io_bitmap {
+    struct x86_io_bitmap_slot slots[2];
+};
+struct tss_struct {
+    struct x86_hw_tss x86_tss;
+    struct x86_io_bitmap io_bitmap;
+} __aligned(PAGE_SIZE);
+struct io_bitmap {
+    u64 sequence;
+    unsigned int max, first, end;
+    unsigned long bitmap[IO_BITMAP_LONGS];
+};
+
+static int io_bitmap_is_in(const struct io_bitmap *iobm, unsigned int i)
+{
+    return i >= iobm->first && i < iobm->end;
+}
+
+static void tss_copy_io_bitmap(struct x86_io_bitmap_slot *to, struct io_bitmap *iobm)
+{
+    for (unsigned int i = 0; i < IO_BITMAP_LONGS; i++)
+        to->bitmap[i] = io_bitmap_is_in(iobm, i) ?
+                           iobm->bitmap[i - iobm->first] : ~0UL;
+}
