@@ -12,13 +12,13 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.core import (BUILD, CONFIGS, KERNEL, LOGS, ROOT, Fail, digest, git,
-                        need_space, need_tool, run_logged, shown_path, stage,
-                        tail, write_atomically)
+from tools.core import (BUILD, CONFIGS, KERNEL, LOGS, ROOT, SIDES, Fail, digest,
+                        git, need_space, run_logged, shown_path,
+                        stage, tail, write_atomically)
 from tools.series.apply import begin
 from tools.series.base import REPO
 
@@ -47,10 +47,10 @@ class Kernel:
     def wanted(self) -> str:
         """Return the text of the fragments, and what the older kernel that
         a job is about calls in another way."""
-        paths = [CONFIGS / f"{name}.config" for name in self.fragments]
-        paths += filter(Path.exists, [
-            CONFIGS / f"{name}.config"
-            for name in (KERNEL, f"{KERNEL}-{self.arch}") if KERNEL])
+        own = (KERNEL, f"{KERNEL}-{self.arch}") if KERNEL else ()
+        paths = [CONFIGS / f"{name}.config" for name in self.fragments] + [
+            path for name in own
+            if (path := CONFIGS / f"{name}.config").exists()]
         # Whose it is makes no other kernel.
         return "".join(re.sub(r"^# SPDX-.*\n", "", path.read_text())
                        for path in paths)
@@ -60,8 +60,6 @@ def _guest(*more: str, commit: str = "applied", **rest: str) -> Kernel:
     return Kernel(commit, ("guest", *more), **rest)
 
 
-# The two that are compared.
-SIDES = ("base", "series")
 COMMITS = {"base": "base", "series": "applied"}
 KERNELS = {
     **{side: _guest(commit=COMMITS[side]) for side in SIDES},
@@ -120,16 +118,14 @@ def source(commit: str, place: str = "") -> Path:
 
 
 @contextlib.contextmanager
-def planted(tree: Path, path: str,
-            change: str | Callable[[str], str]) -> Iterator[None]:
-    """Change a file of a tree for a while: add a text, or call change."""
-    file = tree / path
-    text = file.read_text()
-    file.write_text(change(text) if callable(change) else text + change)
+def planted(tree: Path, path: str, more: str) -> Iterator[None]:
+    """Add a text to a file of a tree for a while."""
+    text = (tree / path).read_text()
+    (tree / path).write_text(text + more)
     try:
         yield
     finally:
-        file.write_text(text)
+        (tree / path).write_text(text)
 
 
 def source_key(commit: str) -> str:
@@ -162,19 +158,8 @@ def make_environment() -> dict[str, str]:
     return environment
 
 
-def compiler_tools(compiler: str = "gcc") -> None:
-    """Raise Fail unless a build with this compiler has all that it needs."""
-    for tool in ("ccache", "flex", "bison", "bc", "gcc", "make"):
-        need_tool(tool, tool)
-    if compiler == "clang":
-        for tool, package in (("clang", "clang"), ("ld.lld", "lld"),
-                              ("llvm-ar", "llvm")):
-            need_tool(f"{tool}-{CLANG}", f"{package}-{CLANG}")
-
-
 def compiler_version() -> str:
     """Return what gcc says of itself: another one makes other kernels."""
-    need_tool("gcc", "gcc")
     return subprocess.run(["gcc", "--version"], capture_output=True,
                           text=True).stdout.partition("\n")[0]
 
@@ -212,14 +197,10 @@ def link_objects(folder: Path, tree: Path) -> None:
     """
     place = tree / f".{folder.name}"
     place.mkdir(exist_ok=True)
-    if folder.is_symlink() and folder.readlink() == place:
-        return
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.symlink_to(place)
+    if not folder.is_symlink() or folder.readlink() != place:
+        folder.unlink(missing_ok=True)
+        folder.symlink_to(place)
 
 
 def configure(name: str, tree: Path, compiler: str = "gcc") -> str:
@@ -270,7 +251,6 @@ def make(name: str, *targets: str, tree: Path | None = None,
     targets: also arguments such as 'W=1'.  tree: by default that of the
     kernel's commit.  Without check, make may fail: see make_failed().
     """
-    compiler_tools(compiler)
     tree = tree or source(KERNELS[name].commit)
     configure(name, tree, compiler)
     log = log or LOGS / f"make-{objects(name, compiler).name}.log"
@@ -289,12 +269,10 @@ def make_failed(text: str) -> bool:
     return bool(re.search(r"^make(\[\d+\])?: \*\*\* ", text, re.M))
 
 
-def build_kernel(name: str, tree: Path | None = None,
-                 commit: str | None = None) -> Path:
+def build_kernel(name: str, tree: Path | None = None) -> Path:
     """Build a kernel and its headers, by default of its own commit; return
     its objects."""
     need_space(BUILD, 3, f"the {name} kernel")
-    tree = tree or source(commit or KERNELS[name].commit)
     with stage(f"building the {name} kernel"):
         make(name, "bzImage", "headers", tree=tree,
              log=LOGS / f"build-{name}.log")
@@ -323,8 +301,7 @@ def describe(name: str) -> dict[str, str]:
 def save_image(folder: Path, place: Path) -> None:
     """Copy what boots of a kernel's objects; vng takes that as a kernel."""
     partial = place.with_suffix(".partial")
-    for path in (place, partial):
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(partial, ignore_errors=True)
     for name in (".config", "arch/x86/boot/bzImage"):
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folder / name, partial / name)
@@ -366,7 +343,6 @@ def build_selftests(names: Sequence[str], commit: str = "applied",
     flags: of the compiler, before those of the Makefiles.  Raises Fail when
     one is not built.
     """
-    compiler_tools(compiler)
     tree = tree or source(commit)
     at = git("rev-parse", "HEAD", cwd=tree)[:12]
     place = PROGRAMS / f"{at}-{compiler}-{digest(*flags)[:8]}"

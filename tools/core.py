@@ -34,8 +34,10 @@ TOP_BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
 BUILD = TOP_BUILD / KERNEL
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
-PUBLISHED = ROOT / "results" / KERNEL
+PUBLISHED = ROOT / "results" / KERNEL  # which only 'make publish' writes
 CONFIGS = ROOT / "tools/configs"
+# What is compared: the base, and the series on it.
+SIDES = ("base", "series")
 
 # A commit of the same content must have the same name on every machine.
 GIT_IDENTITY = {
@@ -59,7 +61,7 @@ class Fail(Exception):
 
 
 def say(text: str) -> None:
-    """Print one line at once; nothing in a thread of in_parallel()."""
+    """Print one line at once; nothing in a thread of at_once()."""
     if threading.current_thread() is threading.main_thread():
         print(text, flush=True)
 
@@ -128,23 +130,6 @@ def _interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
 
-def _follow(process: subprocess.Popen, timeout: float | None,
-            note: Callable[[], str]) -> int | None:
-    """Wait for a process with a sign of life; None: it has to be ended."""
-    start = shown = time.monotonic()
-    tty = sys.stdout.isatty()
-    while not _stopping.is_set() and (
-            not timeout or time.monotonic() - start <= timeout):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=0.5)
-        if time.monotonic() - shown >= (2 if tty else 60):
-            shown = time.monotonic()
-            text = f"    {duration(shown - start)} {note()}".rstrip()
-            # On a terminal, the next line overwrites this one.
-            say(f"\033[K{text}\033[A" if tty else text)
-    return None
-
-
 def run_logged(command: list[str], log: Path, timeout: float | None = None,
                cwd: Path | None = None, env: dict[str, str] | None = None,
                check: bool = True, what: str | None = None,
@@ -157,6 +142,8 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     process = status = None
+    start = shown = time.monotonic()
+    tty = sys.stdout.isatty()
     # A signal while the child is made must not lose it.
     _polling.now = True
     try:
@@ -166,8 +153,16 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
                     command, stdout=out, stderr=subprocess.STDOUT,
                     stdin=subprocess.DEVNULL, cwd=cwd, env=env,
                     start_new_session=True)
-            status = _follow(process, timeout,
-                             lambda: progress(log) if progress else "")
+        while status is None and not _stopping.is_set() and (
+                not timeout or time.monotonic() - start <= timeout):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout=0.5)
+            if time.monotonic() - shown >= (2 if tty else 60):
+                shown = time.monotonic()
+                text = f"    {duration(shown - start)} " \
+                    f"{progress(log) if progress else ''}".rstrip()
+                # On a terminal, the next line overwrites this one.
+                say(f"\033[K{text}\033[A" if tty else text)
     finally:
         if process and status is None:
             end_group(process)
@@ -182,39 +177,36 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     return status
 
 
-def in_parallel(work: dict[str, Callable[[], T]],
-                jobs: int) -> dict[str, T | Fail]:
-    """Do named pieces of work in threads; say when each begins and ends.
+def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
+    """Do named pieces of work in threads, by default one for each processor;
+    say when each begins and ends.
 
-    A Fail becomes the value of its piece.  Any other exception, and Ctrl-C,
-    ends what the others run through run_logged().
+    The first error, and Ctrl-C, ends what the others run by run_logged().
     """
     begun: dict[str, float] = {}
 
-    def do(name: str, function: Callable[[], T]) -> T | Fail:
+    def do(name: str) -> T:
         if _stopping.is_set():
             raise KeyboardInterrupt
         begun[name] = start = time.monotonic()
         # One write, or the lines of two threads mix.
         print(f"==> {name}\n", end="", flush=True)
         try:
-            found, end = function(), ""
-        except Fail as failure:
-            found, end = failure, f": FAILED: {failure}"
-        del begun[name]
-        took = duration(time.monotonic() - start)
-        print(f"    {name}: {took}{end}\n", end="", flush=True)
-        return found
+            return work[name]()
+        finally:
+            took = duration(time.monotonic() - start)
+            print(f"    {name}: {took}\n", end="", flush=True)
+            del begun[name]
 
-    if jobs <= 1:
+    jobs = jobs or os.cpu_count() or 1
+    if jobs == 1:
         # In this thread, where a command shows its progress.
-        return {name: do(name, function) for name, function in work.items()}
+        return {name: do(name) for name in work}
     try:
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                done = {name: pool.submit(do, name, function)
-                        for name, function in work.items()}
-                left = set(done.values())
+                done = {name: pool.submit(do, name) for name in work}
+                left = {*done.values()}
                 while left:
                     ended, left = wait(left, 60, FIRST_COMPLETED)
                     for future in ended:
@@ -231,15 +223,6 @@ def in_parallel(work: dict[str, Callable[[], T]],
         # By now all threads have ended.
         _stopping.clear()
     return {name: future.result() for name, future in done.items()}
-
-
-def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
-    """As in_parallel(), one for each processor, but raise the first Fail."""
-    found = in_parallel(work, jobs or os.cpu_count() or 1)
-    for result in found.values():
-        if isinstance(result, Fail):
-            raise result
-    return found
 
 
 def run_git(*args: Any, cwd: Path | None = None,
@@ -378,19 +361,16 @@ def run_main(main: Callable[[], int | None]) -> None:
         text = f"error: {failure}"
     except KeyboardInterrupt:
         status = 130
-        text = ("interrupted: nothing is broken, the same command goes on "
-                "from here")
+        text = "interrupted: nothing is broken, run it again to continue"
     except OSError as failure:
-        advice = {errno.ENOSPC: "make room and run it again",
-                  errno.EDQUOT: "make room and run it again",
+        advice = {errno.ENOSPC: "make room", errno.EDQUOT: "make room",
                   errno.EACCES: "make it writable",
                   errno.EROFS: "make it writable",
-                  errno.EPERM: "run this as the user it belongs to"
-                  }.get(failure.errno)
-        if not advice:
+                  errno.EPERM: "be the user it belongs to"}
+        if failure.errno not in advice:
             raise
         text = (f"error: {failure.filename or BUILD}: {failure.strerror}: "
-                + advice)
+                f"{advice[failure.errno]} and run it again")
     if text:
         print(text, file=sys.stderr, flush=True)
     sys.exit(status)

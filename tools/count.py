@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Count tests that passed, failed and were skipped, and keep what passed."""
+"""Count tests that passed, failed and were skipped."""
 
-import datetime
 import fnmatch
 import functools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools.core import CONFIGS, PUBLISHED, Fail, read_json, say, write_json
-from tools.series.apply import series_key
-
-GATES_RECORD = PUBLISHED / "gates.json"
-# Groups that read only what the series changes of the kernel itself.
-KERNEL_ONLY = ("matrix", "sparse")
+from tools.core import CONFIGS, Fail, duration, say
+from tools.records import CHECKS, patches_key, record
 
 
 def listed(path: Path) -> list[str]:
@@ -62,14 +58,18 @@ class Count:
 
     def run(self, name: str, function: Callable[..., Any],
             *arguments: Any) -> bool:
-        """Count a test: function raises Fail when it does not hold."""
+        """Count a test: function raises Fail when it does not hold; what it
+        returns is shown."""
         try:
-            function(*arguments)
+            self.ok(name, function(*arguments) or "")
         except Fail as failure:
             self.fail(name, failure)
             return False
-        self.ok(name)
         return True
+
+    def numbers(self) -> tuple[int, int, int]:
+        """Return how many passed, failed and were skipped."""
+        return self.passed, self.failed, self.skipped
 
     def last_line(self) -> str:
         """Return the line that a job of tests ends with."""
@@ -82,35 +82,26 @@ class Count:
 
 
 def run_groups(count: Count, groups: dict[str, Callable[[Count], None]],
-               record: Path | None = None) -> None:
+               job: str = "") -> None:
     """Run groups of tests, {name: function}; each has to count something.
 
-    record: the file that keeps which groups this series passed, if all of
-    each group runs.
+    job: what they are called in tools/records.py, where each that ran to its
+    end is noted.
     """
-    for name, function in groups.items():
-        passed, failed, skipped = count.passed, count.failed, count.skipped
-        say(f"==> {name}: {function.__doc__}")
+    for number, (name, function) in enumerate(groups.items(), 1):
+        before, start = count.numbers(), time.monotonic()
+        # The patches may change while it runs.
+        title = f"{job} {name}".strip()
+        key = patches_key(CHECKS[title]) if job else ""
+        about = getattr(function, "func", function).__doc__ or ""
+        say(f"==> {name} ({number} of {len(groups)}): "
+            + about.partition("\n")[0])
         try:
             function(count)
         except Fail as failure:
             count.fail(name, failure)
-        if (count.passed, count.failed) == (passed, failed):
+        if count.numbers()[:2] == before[:2]:
             count.fail(name, "nothing of it ran")
-        if record and count.failed == failed:
-            now = datetime.datetime.now(datetime.timezone.utc)
-            write_json(record, recorded(record) | {name: {
-                "key": series_key(name in KERNEL_ONLY),
-                "passed": count.passed - passed,
-                "skipped": count.skipped - skipped,
-                "date": now.isoformat(timespec="minutes")}})
-
-
-def recorded(record: Path = GATES_RECORD) -> dict[str, dict]:
-    """Return the groups that this series passed.
-
-    {group: {"key", "passed", "skipped", "date"}}.
-    """
-    keys = {only: series_key(only) for only in (False, True)}
-    return {group: row for group, row in read_json(record, {}).items()
-            if row["key"] == keys[group in KERNEL_ONLY]}
+        say(f"    {name} took {duration(time.monotonic() - start)}")
+        if job:
+            record(title, *map(int.__sub__, count.numbers(), before), key=key)

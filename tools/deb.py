@@ -9,25 +9,22 @@ signed with a key that is made here, debug information is left out.
 import argparse
 import os
 import re
-import shutil
 from pathlib import Path
 
 from tools.build import JOBS, make_environment, settings, source, steps
-from tools.core import (BUILD, KERNEL, LOGS, Fail, build_lock, git, need_space,
+from tools.core import (BUILD, LOGS, ROOT, Fail, build_lock, git, need_space,
                         need_tool, run_logged, run_main, say, scratch,
                         shown_path, stage)
-from tools.release import version
+from tools.records import CHECKS, patches_key, record
 from tools.series.apply import SERIES, begin, series_patches
 from tools.series.base import REPO, download, unpack, version_of, wanted
 
-PLACE = BUILD / "deb"
 # How many headings of the file series a set takes.
 SETS = {"fixes": 1, "ports": 2, "all": 100}
 # Configurations of the distribution: patterns of their files' names, which
 # are amd64_rt_amd64 and, since 7.x, amd64_none_rt-amd64.
 DEBIAN = {"debian": "config.amd64_none_amd64.xz",
           "debian-rt": "config.amd64_*rt[-_]amd64.xz"}
-SECONDS = 12 * 3600
 # What cannot be as the user has it: keys that only the distribution holds, and
 # the debug information, which makes the build three times as large.
 CHANGES = """CONFIG_SYSTEM_TRUSTED_KEYS=""
@@ -42,14 +39,22 @@ CONFIG_DEBUG_INFO_NONE=y
 """
 
 
+def version() -> str:
+    """Return the version that CHANGELOG.md begins with."""
+    found = re.search(r"^## (\d+(?:\.\d+)+)",
+                      (ROOT / "CHANGELOG.md").read_text(), re.M)
+    if not found:
+        raise Fail("CHANGELOG.md has no heading '## NUMBER.NUMBER'")
+    return found[1]
+
+
 def tip(kind: str) -> str:
     """Apply the series; return the commit at which a set ends."""
     begin()
-    text = SERIES.read_text()
     # Each heading follows a blank line; what is before the first is a title.
-    wanted_part = "\n\n# ".join(text.split("\n\n# ")[:SETS[kind] + 1])
-    left = [name for name in series_patches() if name not in wanted_part]
-    return git("rev-parse", f"applied~{len(left)}", cwd=REPO).strip()
+    part = "\n\n# ".join(SERIES.read_text().split("\n\n# ")[:SETS[kind] + 1])
+    left = sum(name not in part for name in series_patches())
+    return git("rev-parse", f"applied~{left}", cwd=REPO).strip()
 
 
 def configuration(given: str) -> str:
@@ -58,8 +63,8 @@ def configuration(given: str) -> str:
     A path, or one of DEBIAN; by default that of the kernel that runs.
     """
     if given in DEBIAN:
-        want = wanted()
-        package = download(f"linux-config-{want['VERSION']}", want["SUITE"])
+        package = download(f"linux-config-{wanted()['VERSION']}",
+                           wanted()["SUITE"])
         with scratch("config") as place:
             unpack(["dpkg-deb", "-x", str(package), str(place)], package)
             for file in place.glob(f"usr/src/*/{DEBIAN[given]}"):
@@ -77,22 +82,31 @@ def configuration(given: str) -> str:
     return text
 
 
-def module_list(given: str) -> list[str]:
-    """Return the arguments of make that leave out what lsmod has not."""
-    if not given:
-        return []
-    path = Path(given).expanduser().resolve()
-    if not path.is_file() or not path.read_text().startswith("Module "):
-        raise Fail(f"LSMOD={given} is not a file with what lsmod prints: "
-                   "lsmod >FILE on the machine that it is for")
-    return [f"LSMOD={path}", "localmodconfig"]
-
-
-def configure(make: list[str], config: Path, text: str,
-              modules: list[str]) -> None:
-    """Write a .config with the command make; modules: of module_list()."""
+def build(kind: str, given: str, lsmod: str) -> list[Path]:
+    """Build the packages of a set; return their paths."""
+    modules = []
+    if lsmod:
+        path = Path(lsmod).expanduser().resolve()
+        if not path.is_file() or not path.read_text().startswith("Module "):
+            raise Fail(f"LSMOD={lsmod} is not a file with what lsmod prints: "
+                       "lsmod >FILE on the machine that it is for")
+        modules = [f"LSMOD={path}", "localmodconfig"]
+    for tool, package in (("dpkg-buildpackage", "dpkg-dev"),
+                          ("dh_listpackages", "debhelper")):
+        need_tool(tool, package)
+    need_space(BUILD, 4 if modules else 12, "a kernel with its modules")
+    commit, text = tip(kind), configuration(given)
+    tree = source(commit, "deb")
+    release = f"+ioport{version()}-{kind}"
+    if settings(text).get("CONFIG_PREEMPT_RT") == "y":
+        release += "-rt"
+    place = BUILD / "deb" / release.lstrip("+")
+    config = place / "obj/.config"
+    config.parent.mkdir(parents=True, exist_ok=True)
     # Of two lines about one option the last counts.
     config.write_text(text + CHANGES)
+    make = ["make", "-C", str(tree), f"O={config.parent}", JOBS,
+            f"LOCALVERSION={release}", "CC=ccache gcc", "HOSTCC=ccache gcc"]
     # localmodconfig asks about what nobody has decided yet.
     run_logged(["sh", "-c", "yes '' 2>/dev/null | \"$@\"", "sh", *make,
                 "olddefconfig", *modules], LOGS / "deb-config.log",
@@ -100,49 +114,26 @@ def configure(make: list[str], config: Path, text: str,
     if settings(config.read_text()).get("CONFIG_DEBUG_INFO") == "y":
         raise Fail("the configuration keeps debug information on: turn off "
                    "in it what selects CONFIG_DEBUG_INFO")
-
-
-def build(kind: str, given: str, lsmod: str) -> list[Path]:
-    """Build the packages of a set; return their paths."""
-    modules = module_list(lsmod)
-    for tool, package in (("dpkg-buildpackage", "dpkg-dev"),
-                          ("dh_listpackages", "debhelper")):
-        need_tool(tool, package)
-    need_space(BUILD, 4 if modules else 12, "a kernel with its modules")
-    commit = tip(kind)
-    text = configuration(given)
-    tree = source(commit, "deb")
-    release = f"+ioport{version()}-{kind}"
-    if settings(text).get("CONFIG_PREEMPT_RT") == "y":
-        release += "-rt"
-    objects = PLACE / release.lstrip("+") / "obj"
-    objects.mkdir(parents=True, exist_ok=True)
-    make = ["make", "-C", str(tree), f"O={objects}", JOBS,
-            f"LOCALVERSION={release}", "CC=ccache gcc", "HOSTCC=ccache gcc"]
-    configure(make, objects / ".config", text, modules)
     # bindeb-pkg puts them beside O=.
-    for old in objects.parent.glob("*.deb"):
+    for old in place.glob("*.deb"):
         old.unlink()
-    with stage(f"building packages in {shown_path(objects.parent)}"):
-        run_logged([*make, "bindeb-pkg"], LOGS / "deb.log",
-                   timeout=SECONDS, progress=steps, what="make bindeb-pkg",
+    with stage(f"building packages in {shown_path(place)}"):
+        run_logged([*make, "bindeb-pkg"], LOGS / "deb.log", 12 * 3600,
+                   progress=steps, what="make bindeb-pkg",
                    env=make_environment() | {
-                       "KBUILD_BUILD_VERSION": "1", "DEBFULLNAME": "series",
+                       "DEBFULLNAME": "series", "DEBEMAIL": "series@localhost",
                        # By default it has a commit's name, which does not
                        # sort.
                        "KDEB_PKGVERSION": version_of(
-                           (tree / "Makefile").read_text()) + release + "-1",
-                       "DEBEMAIL": "series@localhost"})
+                           (tree / "Makefile").read_text()) + release + "-1"})
     # The C library's headers are the distribution's business.
-    for path in objects.parent.glob("linux-libc-dev_*"):
+    for path in place.glob("linux-libc-dev_*"):
         path.unlink()
-    return sorted(objects.parent.glob("*.deb"))
+    return sorted(place.glob("*.deb"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n\n")[0],
-        epilog="KERNEL= is the environment's, as with all targets.")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--set", choices=list(SETS), default="all",
                         help="fixes, these and the I/O bitmaps, or all "
                         "patches (default)")
@@ -153,7 +144,10 @@ def main() -> None:
                         help="what lsmod printed: build only these modules")
     options = parser.parse_args()
     with build_lock():
+        key = patches_key(CHECKS["deb"])
         made = build(options.set, options.config, options.lsmod)
+        if options.set == "all":
+            record("deb", len(made), 0, 0, key=key)
     image, = (path for path in made if path.name.startswith("linux-image-"))
     say("install: apt install "
         + " ".join(f"./{shown_path(path)}" for path in made)

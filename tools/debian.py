@@ -18,6 +18,7 @@ from tools.core import Fail, need_space, run_logged, shown_path, stage
 from tools.series.base import mirror
 
 SUITES = ("bookworm", "trixie")
+OWN = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 # What is in 'dev' and 'sys' stays this machine's; the rest is the root's.
 # A root that is a mount can be entered by jobs that make roots of their own.
 ENTER = """set -e
@@ -37,26 +38,16 @@ def why_not() -> str:
     """Return why no root can be made here, or nothing."""
     if os.geteuid() != 0:
         return "needs root"
-    for tool in ("debootstrap", "unshare"):
-        if not shutil.which(tool):
-            return f"needs {tool}: apt-get install debootstrap util-linux"
-    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "mount", "-t",
-                       "tmpfs", "tmpfs", "/mnt"],
+    if not shutil.which("debootstrap"):
+        return "needs debootstrap: apt-get install debootstrap"
+    if subprocess.run([*OWN, "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
                       capture_output=True).returncode:
         return "needs the right to mount, which this container has not"
     try:
-        sources()
+        mirror("Debian")
     except Fail as failure:
         return str(failure)
     return ""
-
-
-def sources(suite: str = SUITES[0]) -> list[str]:
-    """Return the rows of a sources.list, the main archive first."""
-    rows = [f"deb {mirror('Debian')} {suite} main\n"]
-    with contextlib.suppress(Fail):
-        rows.append(f"deb {mirror('Debian-Security')} {suite}-security main\n")
-    return rows
 
 
 def inside(root: Path, command: Sequence[str],
@@ -65,11 +56,10 @@ def inside(root: Path, command: Sequence[str],
     loopback interface only, which is down."""
     kept = [f"{name}={value}" for name, value in os.environ.items()
             if network and re.fullmatch(NETWORK_NAMES, name)]
-    return ["unshare", "--mount", "--pid", "--fork", "--kill-child",
-            *([] if network else ["--net"]), "sh", "-c", ENTER, str(root),
-            "env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:"
-            "/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
-            "DEBIAN_FRONTEND=noninteractive", *kept, *command]
+    return [*OWN, *([] if network else ["--net"]), "sh", "-c", ENTER,
+            str(root), "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
+            *kept, *command]
 
 
 def last(pattern: str) -> Callable[[Path], str]:
@@ -81,22 +71,23 @@ def last(pattern: str) -> Callable[[Path], str]:
 def make_root(root: Path, packages: Sequence[str], log: Path,
               suite: str = SUITES[0]) -> None:
     """Make a minimal root with these packages, in place of an old one."""
-    reason = why_not()
-    if reason:
+    if reason := why_not():
         raise Fail(f"{shown_path(root)} cannot be made: {reason}")
     need_space(root, 1, f"Debian in {shown_path(root)}")
     partial = root.with_name(f"{root.name}.partial")
     for path in (root, partial):
         shutil.rmtree(path, ignore_errors=True)
-    archives = sources(suite)
     with stage(f"making Debian {suite} in {shown_path(root)}"):
         # It mounts things, which must not outlive it.
-        run_logged(["unshare", "--mount", "--pid", "--fork", "--kill-child",
-                    "debootstrap", "--variant=minbase",
-                    *([f"--include={','.join(packages)}"] if packages
-                      else []), suite, str(partial), archives[0].split()[1]],
+        run_logged([*OWN, "debootstrap", "--variant=minbase",
+                    f"--include={','.join(packages)}", suite, str(partial),
+                    mirror("Debian")],
                    log, what="debootstrap", progress=last(r"^I: (.*)$"))
-        (partial / "etc/apt/sources.list").write_text("".join(archives))
+        rows = f"deb {mirror('Debian')} {suite} main\n"
+        with contextlib.suppress(Fail):
+            rows += (f"deb {mirror('Debian-Security')} {suite}-security "
+                     "main\n")
+        (partial / "etc/apt/sources.list").write_text(rows)
         settings = subprocess.run(["apt-config", "dump"], text=True,
                                   capture_output=True).stdout
         (partial / "etc/apt/apt.conf.d/90machine").write_text("".join(

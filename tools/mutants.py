@@ -2,28 +2,11 @@
 """Plant the bugs of tools/mutants in the kernel of the series, one after the
 other, and see that each is caught by the test it is named after.
 
-A mutant is a file PROGRAM/NN-BUG.patch: what the bug is, an empty line,
-headers, a line `---`, and a diff against the series.  PROGRAM is a selftest of
-tools/testing/selftests/x86 or sched, or the KUnit suite x86_io_bitmap.  It is
-called NN-PROGRAM-BUG.  Headers:
-
-  Caught-by: PROGRAM: CASE   a test case (shell pattern) that must fail
-  Caught-by: panic           ... or what the guest must do instead: panic,
-                             hang, splat (a warning or report of the kernel)
-  Kernel: faults             with KUnit and allocations that can be made to
-                             fail, or kvm: with a /dev/kvm (default: as it is
-                             measured)
-  Cpus: 4                    processors of the guest (default: 2; for a test
-                             of sched one, with a clock that counts
-                             instructions)
-  Append: slab_debug=P       kernel parameters
-
-Of several Caught-by lines each must hold.  Before the mutants the same tests
+tools/mutants/README.md has the form of a mutant.  Before them the same tests
 run on the series without a bug, the controls, where every case has to pass;
 with all mutants, also on the base.  While a guest runs, the next one's kernel
-is built.  Runs are kept in results/mutants.json, so that a second run, also in
-another clone, only does what a changed patch, kernel, test or compiler asks
-for.
+is built.  Runs are kept in build/results/mutants.json: a second run only does
+what a changed patch, kernel, test or compiler asks for.
 """
 
 import argparse
@@ -34,8 +17,8 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +26,18 @@ from tools import ktap
 from tools.build import (KERNELS, build_kernel, build_selftests,
                          compiler_version, make, objects, save_image, source,
                          source_key, test_key)
-from tools.core import (BUILD, KERNEL, LOGS, PUBLISHED, ROOT, Fail,
-                        build_lock, digest, duration, in_parallel,
-                        need_space, read_json, run_git, run_main, say,
-                        shown_path, write_atomically, write_json)
+from tools.core import (BUILD, KERNEL, LOGS, RESULTS, ROOT, Fail, build_lock,
+                        at_once, digest, duration, need_space, read_json,
+                        run_git, run_main, say, shown_path, write_json)
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
+from tools.records import CHECKS, patches_key, record
 from tools.selftests import (KUNIT_SUITE, RACE, RACE_CASES, STEADY,
                              race_command)
 from tools.series.apply import begin, is_kernel
-from tools.tables import table
 
 MUTANTS = ROOT / "tools/mutants"
 IMAGES = BUILD / "images"
-REPORT = PUBLISHED / "mutants.json"
-LISTED = PUBLISHED / "mutants.md"
+REPORT = RESULTS / "mutants.json"
 KINDS = ("mutants", "faults", "kvm")
 # What a guest can do other than fail a test case: in a run, a case like the
 # others.
@@ -68,6 +49,10 @@ TRIES = 3
 UP = "# the guest is up"
 # On the base, each case is hit with the first seed.
 RACE_WAKES, RACE_SEEDS = 25000, (1, 2)
+
+# What the bug is, headers, a diff.
+FORM = re.compile(r"(?P<about>.+?)\n\n(?P<headers>(?:[A-Z][a-z-]+: [^\n]+\n)+)"
+                  r"---\n(?P<diff>diff --git .+)", re.S)
 
 # {case: "pass", "fail" or "skip"}, or why it did not take place.
 Run = dict[str, str] | Fail
@@ -96,18 +81,16 @@ class Setup:
         """Return the options of boot()."""
         race, sched = self.target() == RACE, self.target()[:5] == "sched"
         cpus = self.cpus or (1 if race or sched else 2)
-        append, icount = self.append.split(), ""
-        if race and cpus == 1:
-            # The window is hit only where time is counted in instructions.
-            icount = "skip-idle"
-        elif sched and not self.cpus:
-            # As make check runs it.
-            icount = "wait-idle"
-            append += STEADY
-        if self.program == KUNIT_SUITE:
-            # The suite is built into a kernel that runs none by itself.
-            append += ["kunit.enable=1", "kunit.autorun=1"]
-        return {"cpus": cpus, "icount": icount, "append": tuple(append),
+        # The window is hit only where time is counted in instructions, and
+        # make check runs those of sched in that way.
+        icount = "skip-idle" if race and cpus == 1 else \
+            "wait-idle" if sched and not self.cpus else ""
+        # The suite is built into a kernel that runs none by itself.
+        more = STEADY if icount == "wait-idle" else () if \
+            self.program != KUNIT_SUITE else ("kunit.enable=1",
+                                              "kunit.autorun=1")
+        return {"cpus": cpus, "icount": icount,
+                "append": (*self.append.split(), *more),
                 "timeout": SECONDS * (3 if race or sched else 1)}
 
     def command(self, program: Path | str) -> str:
@@ -155,49 +138,39 @@ def kernel_key(commit: str, name: str) -> str:
 
 def read_mutant(path: Path) -> Job:
     """Read a patch; Fail names what is wrong with it."""
-    def need(condition: Any, why: str) -> None:
-        if not condition:
-            raise Fail(f"{path.parent.name}/{path.name} {why}")
-
-    program = path.parent.name
+    where = f"{path.parent.name}/{path.name}"
+    text = FORM.fullmatch(path.read_text(errors="surrogateescape"))
     named = re.fullmatch(r"(\d\d+)-([a-z0-9-]+)", path.stem)
-    need(named and re.fullmatch("[a-z0-9_]+", program),
-         "is not called PROGRAM/NN-BUG.patch")
-    head, dashes, diff = path.read_text(errors="surrogateescape").partition(
-        "\n---\n")
-    need(dashes, "has no line --- before its diff")
-    about, _, headers = head.rpartition("\n\n")
-    need(about, "does not say what the bug is")
-    wanted, setup = [], {"program": program}
-    for line in headers.splitlines():
-        found = re.fullmatch(
-            rf"Caught-by: (?P<event>{'|'.join(EVENTS)})|"
-            rf"Caught-by: {program}: (?P<case>.+)|"
-            rf"Kernel: (?P<kernel>{'|'.join(KINDS)})|"
-            r"Cpus: (?P<cpus>[1-9])|Append: (?P<append>.+)", line)
-        need(found, f"has a header that is wrong: {line}")
-        key, value = found.lastgroup, found.group(found.lastgroup)
-        if key in ("event", "case"):
-            wanted.append(value)
+    if not text or not named:
+        raise Fail(f"{where} is not called NN-BUG.patch, or is not what the "
+                   "bug is, headers, --- and a diff: see tools/mutants/README"
+                   ".md")
+    wanted, setup = [], Setup(path.parent.name)
+    for name, value in re.findall("(.+?): (.+)", text["headers"]):
+        program, _, case = value.partition(": ")
+        if name == "Caught-by" and (
+                value in EVENTS or case and program == setup.program):
+            wanted.append(case or value)
+        elif name == "Kernel" and value in KINDS or name == "Append":
+            setup = replace(setup, **{name.lower(): value})
+        elif name == "Cpus" and re.fullmatch("[1-9]", value):
+            setup = replace(setup, cpus=int(value))
         else:
-            need(key not in setup, f"has two headers for one thing: {line}")
-            setup[key] = int(value) if key == "cpus" else value
-    need(wanted, "has no Caught-by: line")
-    names = re.findall(r"^diff --git a/\S+ b/(\S+)$", diff, re.M)
-    need(names, "has no diff")
-    need(not re.search(r"^(new|deleted) file mode|^rename ", diff, re.M),
-         "adds, removes or renames a file")
-    for name in names:
-        need(is_kernel(name) and not name.endswith(("_test.c", "_kunit.c")),
-             f"changes {name}, which is not the kernel but its tests or "
-             "documents")
-    return Job(f"{named[1]}-{program}-{named[2]}", Setup(**setup), "applied",
-               diff, " ".join(about.split()), tuple(wanted))
+            raise Fail(f"{where} has a header that is wrong: {name}: {value}")
+    names = re.findall(r"^diff --git a/\S+ b/(\S+)$", text["diff"], re.M)
+    other = [name for name in names if not is_kernel(name)
+             or name.endswith(("_test.c", "_kunit.c"))]
+    if other or not wanted or re.search("^(new|deleted) file|^rename ",
+                                        text["diff"], re.M):
+        raise Fail(f"{where} has no Caught-by:, or does not only change files "
+                   f"of the kernel: {', '.join(other) or 'it adds one'}")
+    return Job(f"{named[1]}-{setup.program}-{named[2]}", setup, "applied",
+               text["diff"], " ".join(text["about"].split()), tuple(wanted))
 
 
 def read_all() -> Iterator[Job]:
     """Yield all mutants: an older kernel has own files, KERNEL/PROGRAM/, where
-    the others do not apply, and sched_yield() is other code there."""
+    the others do not apply, and no patch of sched_yield()."""
     for path in sorted(MUTANTS.glob("*/*.patch"), key=lambda path: path.name):
         own = MUTANTS / KERNEL / path.relative_to(MUTANTS)
         job = read_mutant(own if own.exists() else path)
@@ -206,25 +179,20 @@ def read_all() -> Iterator[Job]:
             yield job
 
 
-def read_mutants(patterns: list[str]) -> list[Job]:
-    """Return the mutants whose name has a part that begins with a pattern, or
-    all."""
+def read_mutants(pattern: str) -> list[Job]:
+    """Return the mutants whose name has a part that begins with a pattern."""
     found = list(read_all())
-    if not found:
-        raise Fail(f"there is no mutant in {shown_path(MUTANTS)}/")
-    number, times = Counter(
-        mutant.name.split("-")[0] for mutant in found).most_common(1)[0]
-    if times > 1:
-        raise Fail(f"two mutants have the number {number}")
-    chosen = set()
-    for pattern in patterns or ["*"]:
-        match = [mutant for mutant in found if fnmatch.fnmatchcase(
-            f"-{mutant.name}", f"*-{pattern}*")]
-        if not match:
-            raise Fail(f"'{pattern}' names none of the {len(found)} mutants "
-                       "(--list shows them)")
-        chosen.update(match)
-    return [mutant for mutant in found if mutant in chosen]
+    (number, times), = Counter(job.name.split("-")[0]
+                               for job in found).most_common(1) or [("", 0)]
+    if times != 1:
+        raise Fail(f"two mutants have the number {number}" if times else
+                   f"there is no mutant in {shown_path(MUTANTS)}/")
+    chosen = [job for job in found if fnmatch.fnmatchcase(
+        f"-{job.name}", f"*-{pattern}*")]
+    if not chosen:
+        raise Fail(f"'{pattern}' names none of the {len(found)} mutants "
+                   "(--list shows them)")
+    return chosen
 
 
 # --- what a run says -------------------------------------------------------
@@ -266,19 +234,6 @@ def passing(controls: dict[Setup, dict[str, str]]) -> list[str]:
             title = f"{setup.program}: {case}"
             found[title] = found.get(title, False) or run[case] == "pass"
     return [title for title, passed in found.items() if passed]
-
-
-def listed(cases: list[str], kills: dict[str, list[str]]) -> str:
-    """Return Markdown: for each test case, what it caught."""
-    return "\n".join([
-        "<!-- written by 'make mutants' -->", "",
-        "# Which planted bug each test case caught", "",
-        "`base`: the case fails on the kernel without the series. The bugs "
-        "are in [`tools/mutants`](../tools/mutants). Each ran only its own "
-        "test program.", "", *table(["test case", "caught"], ([
-            case, ", ".join(dict.fromkeys(
-                name.split("-")[0] for name in kills.get(case, []))) or "none"]
-            for case in cases), left=2)]) + "\n"
 
 
 # --- kernels and guests ----------------------------------------------------
@@ -340,34 +295,42 @@ def test(job: Job, built: tuple[Path, Path | str] | Fail) -> Run:
                      case, verdict in ktap.parse(said.output).cases.items()}
 
 
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function; return its Fail as a value."""
+    try:
+        return function(*arguments)
+    except Fail as failure:
+        return failure
+
+
 def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
              ) -> Iterator[tuple[Job, Run]]:
     """Yield each job with its run: first those that are among runs.  While
     the guest of one runs, the kernel of the next is built."""
     todo = [job for job in jobs if job.key() not in runs]
     yield from ((job, runs[job.key()]) for job in jobs if job not in todo)
-    built = None
-    for number, (job, ahead) in enumerate(zip([None, *todo],
-                                              [*todo, None])):
-        work = {}
+    built: Any = None
+    for number, (job, ahead) in enumerate(zip([None, *todo], [*todo, None])):
+        work: dict[str, Callable[[], Any]] = {}
         if job:
             work[f"testing {job.name} ({number} of {len(todo)})"] = \
-                functools.partial(test, job, built)
+                functools.partial(attempt, test, job, built)
         if ahead:
             work[f"building {ahead.name}"] = functools.partial(
-                lambda job: (build_image(job),
-                             build_program(job.setup.target())), ahead)
-        done = list(in_parallel(work, len(work)).values())
-        built = done[-1] if ahead else None
+                attempt, lambda job: (build_image(job), build_program(
+                    job.setup.target())), ahead)
+        *done, built = [*at_once(work, len(work)).values(),
+                        *([] if ahead else [None])]
         if job:
+            run, = done
             # What kept a kernel from being built may have gone next time.
-            if not isinstance(done[0], Fail):
+            if not isinstance(run, Fail):
                 # Of a mutant's run only what fails counts.
                 runs[job.key()] = {
-                    case: verdict for case, verdict in done[0].items()
+                    case: verdict for case, verdict in run.items()
                     if not job.diff or verdict == "fail"}
                 write_json(REPORT, {"runs": runs})
-            yield job, done[0]
+            yield job, run
 
 
 # --- the whole -------------------------------------------------------------
@@ -375,7 +338,8 @@ def run_jobs(jobs: list[Job], runs: dict[str, dict[str, str]]
 def run_all(mutants: list[Job], whole: bool) -> int:
     """Test mutants and print what came out; return the exit status.  whole:
     these are all, so tell which cases caught none of them."""
-    start, commit = time.monotonic(), begin()
+    start, key = time.monotonic(), patches_key(CHECKS["mutants"])
+    begin()
     need_space(BUILD, 8, "the kernels with planted bugs")
     runs = read_json(REPORT, {}).get("runs", {})
     setups = dict.fromkeys(mutant.setup for mutant in mutants)
@@ -388,39 +352,35 @@ def run_all(mutants: list[Job], whole: bool) -> int:
         if isinstance(run, Fail):
             raise run
         controls[job.setup] = run
-    for job, run in run_jobs(others + mutants, runs):
-        verdict, how = judge(job, run, controls[job.setup])
-        if job.diff:
-            found[job.name] = {"mutant": job.name, "verdict": verdict,
-                               "how": how, "about": job.about}
-            say(f"    {verdict}: {job.name}: {how}")
     kills: dict[str, list[str]] = {}
-    for job in others + mutants:
-        for case in failures(runs.get(job.key(), {}), controls[job.setup]):
+    for job, run in run_jobs(others + mutants, runs):
+        if job.diff:
+            found[job.name] = judge(job, run, controls[job.setup])
+            say("    {1}: {0}: {2}".format(job.name, *found[job.name]))
+        for case in failures({} if isinstance(run, Fail) else run,
+                             controls[job.setup]):
             kills.setdefault(f"{job.setup.program}: {case}", []).append(
                 job.name)
-    rows = [found[job.name] for job in mutants]
-    cases = passing(controls) if whole else []
-    idle = [case for case in cases if case not in kills]
-    if cases:
+    if whole:
         used = {job.key(): job.image_key() for job in first + others + mutants}
         runs = {key: run for key, run in runs.items() if key in used}
         for place in IMAGES.iterdir():
             if place.name not in used.values():
                 shutil.rmtree(place)
-        write_atomically(LISTED, listed(cases, kills))
-        say(f"\nof {len(cases)} test cases, {len(idle)} caught none of these "
-            "and pass on the base")
-    write_json(REPORT, {"series": commit, "mutants": rows, "kills": kills,
-                        "runs": runs})
-    for case in idle:
-        say(f"    {case}")
-    for row in rows:
-        if row["verdict"] != "killed":
-            say(f"{row['verdict']}: {row['mutant']}: {row['how']}")
+        cases = passing(controls)
+        idle = [case for case in cases if case not in kills]
+        say("\n    ".join([f"of {len(cases)} test cases, {len(idle)} caught "
+                           "none of these and pass on the base", *idle]))
+    write_json(REPORT, {"mutants": found, "kills": kills, "runs": runs})
+    for name, (verdict, how) in sorted(found.items()):
+        if verdict != "killed":
+            say(f"{verdict}: {name}: {how}")
     say(f"took {duration(time.monotonic() - start)}; all of it: "
         + shown_path(REPORT))
-    count = Counter(row["verdict"] for row in rows)
+    count = Counter(verdict for verdict, _ in found.values())
+    if whole:
+        record("mutants", count["killed"], len(found) - count["killed"], 0,
+               key=key)
     say(f"{count['killed']} killed, {count['survived']} survived, "
         f"{count['error']} could not be tested")
     return 0 if count["killed"] == len(mutants) else 1
@@ -432,13 +392,15 @@ def main() -> int:
         description=__doc__.split("\n\n")[0],
         epilog="A mutant survives when its own test does not catch it. Ends "
                "with status 1 when one survives or could not be tested.")
-    parser.add_argument("mutant", nargs="*",
+    parser.add_argument("mutant", nargs="*", type=read_mutants,
                         help="only these: the number, the beginning of a "
                              "word of the name, or a shell pattern")
     parser.add_argument("--list", action="store_true",
                         help="print the mutants and what must catch them")
     options = parser.parse_args()
-    mutants = read_mutants(options.mutant)
+    chosen = {job for jobs in options.mutant or [read_mutants("")]
+              for job in jobs}
+    mutants = [job for job in read_mutants("") if job in chosen]
     if options.list:
         for job in mutants:
             say(f"{job.name}: {'; '.join(job.wanted)}\n    {job.about}")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tools import build
 from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, digest,
-                        duration, git, in_parallel, need_tool, read_json,
+                        duration, git, at_once, need_tool, read_json,
                         run_logged, run_main, say, write_json)
 from tools.figures import DATA, STUDY, now, result_of, shown, words_of
 from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, closure
@@ -151,6 +151,16 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     return shown(result_of(cell.name, run.status, log, report, (0, 4)))
 
 
+def attempt(cell: Cell) -> Fail | None:
+    """Measure a cell; one that fails does not end the others."""
+    try:
+        measure(cell)
+    except Fail as fail:
+        say(f"{cell.name}: {fail}")
+        return fail
+    return None
+
+
 def run(cells: list[Cell], only_list: bool) -> None:
     """Measure the cells that are not finished, one a processor, or list them.
 
@@ -182,8 +192,8 @@ def run(cells: list[Cell], only_list: bool) -> None:
     # One after the other: a kernel takes all processors.
     for cell in rest:
         build_column(cell.column)
-    found = in_parallel({f"{cell.name} ({left(number)})": functools.partial(
-        measure, cell) for number, cell in enumerate(rest)}, jobs)
+    found = at_once({f"{cell.name} ({left(number)})": functools.partial(
+        attempt, cell) for number, cell in enumerate(rest)}, jobs)
     failed = [name.split()[0] for name, end in found.items() if end]
     if failed:
         raise Fail(f"{len(failed)} cells failed, the same command tries them "

@@ -142,15 +142,21 @@ def need_guest(folder: Path) -> None:
                    "first")
 
 
+def accel() -> str:
+    """Return what ACCEL= asks for: "tcg", "kvm" or "auto", what works."""
+    wish = os.environ.get("ACCEL") or "auto"
+    if wish not in ("tcg", "kvm", "auto"):
+        raise Fail(f"ACCEL={wish} is not known: use tcg or kvm")
+    return wish
+
+
 def choose_kvm(folder: Path) -> bool:
-    """Tell whether guests run under KVM: ACCEL=tcg|kvm, or what works.
+    """Tell whether guests run under KVM, by ACCEL= or by what works.
 
     /dev/kvm may exist and yet hang every guest, so a guest with a time limit
     decides.  The answer holds until the host reboots.
     """
-    wish = os.environ.get("ACCEL") or "auto"
-    if wish not in ("tcg", "kvm", "auto"):
-        raise Fail(f"ACCEL={wish} is not known: use tcg or kvm")
+    wish = accel()
     works = wish != "tcg" and os.access("/dev/kvm", os.R_OK | os.W_OK) and \
         _kvm_works(folder)
     if wish == "kvm" and not works:

@@ -11,7 +11,6 @@ the marks of tools.ktap.  Programs are static, or what they load comes along
 
 import re
 import shutil
-import stat
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -83,45 +82,30 @@ def closure(programs: Iterable[str | Path]) -> dict[str, Path]:
     return found
 
 
-def _cpio_entry(name: str, mode: int, data: bytes = b"") -> bytes:
-    """Return one file of a cpio archive in the newc format."""
-    raw = name.lstrip("/").encode() + b"\0"
-    # The only device is the console.
-    device = (5, 1) if stat.S_ISCHR(mode) else (0, 0)
-    entry = b"070701" + b"".join(b"%08X" % value for value in (
-        0, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(raw), 0)) + raw
-    entry += b"\0" * (-len(entry) % 4) + data
-    return entry + b"\0" * (-len(data) % 4)
-
-
-def make_initramfs(init: Path, job: Job) -> bytes:
-    """Return the initramfs of a job; init: the compiled init.c."""
+def write_archive(place: Path, job: Job, bits: int) -> Path:
+    """Compile init.c and write a job's initramfs into a folder."""
     rows = job.rows()
     if len(rows) > MAX_ROWS or \
             any(len(row.split(" ")) > MAX_WORDS for row in rows):
         raise Fail(f"a guest runs at most {MAX_ROWS} programs with "
                    f"{MAX_WORDS} words each: ask for less in one")
-    files = job.also | {"/init": init} | {
-        f"/{path.name}": path for path, _ in job.programs}
-    folders = {str(place) for name in files for place in Path(name).parents}
-    return b"".join([
-        *(_cpio_entry(name, stat.S_IFDIR | 0o755)
-          for name in sorted(folders | {"/dev"}) if name != "/"),
-        _cpio_entry("/dev/console", stat.S_IFCHR | 0o600),
-        _cpio_entry("/tests", stat.S_IFREG | 0o644,
-                    "".join(f"{row}\n" for row in rows).encode()),
-        *(_cpio_entry(name, stat.S_IFREG | 0o755, path.read_bytes())
-          for name, path in sorted(files.items())),
-        _cpio_entry("TRAILER!!!", 0)])
-
-
-def write_archive(place: Path, job: Job, bits: int) -> Path:
-    """Compile init.c and write a job's initramfs into a folder."""
-    init, archive = place / "init", place / "initramfs"
+    root, archive = place / "root", place / "initramfs"
+    files = {f"/{path.name}": path for path, _ in job.programs} | job.also
+    for name, path in files.items():
+        copy = root / name.lstrip("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    (root / "tests").write_text("".join(f"{row}\n" for row in rows))
     run_logged(["gcc", f"-m{bits}", "-static", "-O2", "-Wall", "-o",
-                str(init), str(Path(__file__).with_name("init.c"))],
+                f"{root}/init", str(Path(__file__).with_name("init.c"))],
                LOGS / "init.log", what="compiling init.c")
-    archive.write_bytes(make_initramfs(init, job))
+    # Of other dates it would be another archive, which takes another number
+    # of instructions to read.  /dev/console is in the kernel's own initramfs.
+    run_logged(["sh", "-ec", "cd $0; chmod -R 755 .; "
+                "find . -mindepth 1 -exec touch -d @0 {} +; "
+                "find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc "
+                "--reproducible -R 0:0 >$1", str(root), str(archive)],
+               LOGS / "initramfs.log", what="cpio")
     return archive
 
 

@@ -12,24 +12,32 @@ from pathlib import Path
 
 from tools.core import (KERNEL, ROOT, Fail, digest, git, run_git, scratch,
                         shown_path, stage)
-from tools.series.base import REPO, commit_of, get_base, wanted
+from tools.series.base import REPO, commit_of, get_base
 
 PATCHES = ROOT / "patches"
-# An older kernel's names patches of patches/, too.
-SERIES = PATCHES / KERNEL / "series" if KERNEL else ROOT / "series"
 
 
-def series_patches() -> list[str]:
+def series_file(kernel: str = KERNEL) -> Path:
+    """Return the file that names a kernel's patches, below patches/: those of
+    an older kernel are there, too."""
+    return PATCHES / kernel / "series" if kernel else ROOT / "series"
+
+
+SERIES = series_file()
+
+
+def series_patches(kernel: str = KERNEL) -> list[str]:
     """Return the patch names of `series`, in order, below patches/."""
-    if not SERIES.exists():
-        raise Fail(f"there is no file '{shown_path(SERIES)}' in the "
+    series = series_file(kernel)
+    if not series.exists():
+        raise Fail(f"there is no file '{shown_path(series)}' in the "
                    "repository")
     rows = [line.split("#")[0].strip()
-            for line in SERIES.read_text().splitlines()]
+            for line in series.read_text().splitlines()]
     names = [row for row in rows if row]
     for name in names:
         if not (PATCHES / name).is_file():
-            raise Fail(f"{shown_path(SERIES)} names {name}, but there is no "
+            raise Fail(f"{shown_path(series)} names {name}, but there is no "
                        f"patches/{name}")
     return names
 
@@ -42,29 +50,16 @@ def touched_files(names: list[str]) -> list[str]:
     return sorted({path for pair in pairs for path in pair})
 
 
-def has_yield() -> bool:
-    """Tell whether the series has a part on sched_yield(): 6.1 has none."""
+def has_yield(kernel: str = KERNEL) -> bool:
+    """Tell whether the series has a part on sched_yield()."""
     return any(path.startswith("kernel/sched/")
-               for path in touched_files(series_patches()))
+               for path in touched_files(series_patches(kernel)))
 
 
 def is_kernel(path: str) -> bool:
     """Tell whether a file of a kernel tree is part of the kernel itself."""
     return not path.startswith(("tools/", "Documentation/", "scripts/",
                                 "samples/"))
-
-
-def series_key(kernel_only: bool = False) -> str:
-    """Return a name of the base and of what each patch changes.
-
-    Not of its words, which no gate reads; kernel_only: nor of tests and
-    documents.
-    """
-    changes = [re.split(rb"^diff --git a/", (PATCHES / name).read_bytes(),
-                        flags=re.M)[1:] for name in series_patches()]
-    return digest(*map("=".join, wanted().items()), *(
-        change for part in changes for change in part
-        if not kernel_only or is_kernel(change.decode(errors="replace"))))
 
 
 @contextlib.contextmanager

@@ -23,10 +23,10 @@ ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
       "GIT_COMMITTER_DATE": "2000-01-01T00:00:00+0000"}
 
 
-def wanted() -> dict[str, str]:
-    """Return the row of tools/BASE for KERNEL."""
+def wanted(kernel: str = KERNEL) -> dict[str, str]:
+    """Return the row of tools/BASE for a kernel."""
     return next(row for row in kernels()
-                if KERNEL in ("", row["VERSION"]))
+                if kernel in ("", row["VERSION"]))
 
 
 def version_of(makefile: str) -> str:
@@ -77,42 +77,6 @@ def add_folder(folder: Path, *options: str) -> str:
                  "GIT_INDEX_FILE": str(place / "index")}
         git("add", "-A", *options, ".", cwd=folder, env=where)
         return git("write-tree", cwd=folder, env=where).strip()
-
-
-def kernel_version(path: Path, given: str, revision: str = "HEAD") -> str:
-    """Return the version of a kernel tree, a clone or a folder; Fail, with
-    what the user has given, when it is none."""
-    if not path.is_dir():
-        raise Fail(f"{given} is not a folder")
-    try:
-        makefile, _ = (
-            git("show", f"{revision}:{name}", cwd=path)
-            if (path / ".git").exists()
-            else (path / name).read_text(errors="replace")
-            for name in ("Makefile", "Kconfig"))
-        return version_of(makefile)
-    except (OSError, Fail):
-        raise Fail(f"{given} is not a Linux source tree: there is no kernel "
-                   f"Makefile and Kconfig at the top of its {revision}"
-                   ) from None
-
-
-def take(path: Path, revision: str = "HEAD") -> str:
-    """Copy a kernel tree, which is only read, into REPO; return its git tree.
-
-    Of a folder all but what its .gitignore names: it may have been built in.
-    """
-    make_repo()
-    if not (path / ".git").exists():
-        return add_folder(path)
-    if git("status", "--porcelain", "-uno", "--ignore-submodules", cwd=path,
-           env={"GIT_OPTIONAL_LOCKS": "0"}).strip():
-        say("    notice: the tree has uncommitted changes; they are left out")
-    commit = git("rev-parse", f"{revision}^{{commit}}", cwd=path).strip()
-    git("fetch", "-q", "--depth=1", "--no-tags",
-        "file://" + urllib.parse.quote(os.fsencode(path)),
-        f"+{commit}:refs/heads/ksrc", cwd=REPO)
-    return git("rev-parse", "ksrc^{tree}", cwd=REPO).strip()
 
 
 def commit_tree(tree: str, version: str) -> str:
@@ -186,12 +150,9 @@ def download(package: str, suite: str) -> Path:
             env=os.environ | {"APT_CONFIG": str(private_apt(suite))})
         found = list(place.glob("*.deb"))
         if status or not found:
-            raise Fail(
-                f"{package} cannot be had from {suite}: "
-                + ("the mirror is older than it may be: give another in the "
-                   "apt sources" if "is expired" in log.read_text() else
-                   "mend the network or the apt sources")
-                + f"; the end of {shown_path(log)}:\n{tail(log)}")
+            raise Fail(f"{package} cannot be had from {suite}: mend the "
+                       "network or the apt sources; the end of "
+                       f"{shown_path(log)}:\n{tail(log)}")
         return found[0].rename(DOWNLOAD / found[0].name.replace("%3a", ":"))
 
 
@@ -214,9 +175,9 @@ def from_package() -> str:
     except Fail as failure:
         raise Fail(f"{failure}\n{or_else}") from None
     name = f"refs/packages/{digest(package.name)}"
-    if commit_of(name):
+    if commit := commit_of(name):
         accept(version_of(git("show", f"{name}:Makefile", cwd=REPO)))
-        return commit_of(name)
+        return commit
     need_space(BUILD, 8, "unpacking the kernel source")
     with scratch("unpack") as place:
         with stage(f"unpacking {package.name}"):
@@ -238,12 +199,33 @@ def from_package() -> str:
 
 
 def from_ksrc(ksrc: str) -> str:
-    """Return the commit of the user's tree."""
+    """Return the commit of the user's tree, a git clone or a folder, of which
+    what its .gitignore names is left out: it may have been built in."""
     path = Path(os.path.expanduser(ksrc)).resolve()
-    version = kernel_version(path, f"KSRC={ksrc}")
+    clone = (path / ".git").exists()
+    if not path.is_dir():
+        raise Fail(f"KSRC={ksrc} is not a folder")
+    try:
+        makefile, _ = (git("show", f"HEAD:{name}", cwd=path) if clone
+                       else (path / name).read_text(errors="replace")
+                       for name in ("Makefile", "Kconfig"))
+        version = version_of(makefile)
+    except (OSError, Fail):
+        raise Fail(f"KSRC={ksrc} is not a Linux source tree: it has no kernel "
+                   "Makefile and Kconfig at its top") from None
     accept(version)
+    make_repo()
     with stage(f"taking Linux {version} from KSRC"):
-        return commit_tree(take(path), version)
+        if not clone:
+            return commit_tree(add_folder(path), version)
+        if git("status", "--porcelain", "-uno", "--ignore-submodules",
+               cwd=path, env={"GIT_OPTIONAL_LOCKS": "0"}).strip():
+            say("    notice: the tree has uncommitted changes; they are left "
+                "out")
+        git("fetch", "-q", "--depth=1", "--no-tags",
+            "file://" + urllib.parse.quote(os.fsencode(path)),
+            "+HEAD:refs/heads/ksrc", cwd=REPO)
+        return commit_tree("ksrc^{tree}", version)
 
 
 def get_base() -> str:

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run the base's checkpatch.pl with codespell on a patch."""
+"""Run a kernel tree's checkpatch.pl with codespell on a patch.
 
+As a program, on the patch on its stdin, in the tree that it is started in:
+b4 does, see submit/README.md.
+"""
+
+import argparse
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
-from tools.core import KERNEL, Fail, git, need_tool
+from tools.core import KERNEL, Fail, git, need_tool, run_main
 from tools.series.base import REPO
 
 # What checkpatch.pl reads of a kernel tree, or takes one by.
@@ -76,3 +82,12 @@ def checkpatch(mail: str, tree: Path, *options: str) -> None:
     findings = [text for text in findings if not excused(text)]
     if findings:
         raise Fail("\n" + "\n\n".join(findings))
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    checkpatch(sys.stdin.read(), Path.cwd())
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools.core import (BUILD, KERNEL, ROOT, Fail, build_lock, git, run_git,
                         run_main, say, scratch, write_atomically)
-from tools.series.apply import PATCHES, SERIES, begin
+from tools.series.apply import PATCHES, SERIES
 from tools.series.base import REPO, wanted
 
 TREE = BUILD / "tree"
@@ -27,8 +27,7 @@ COPIES = {} if KERNEL else {"tools/testing/selftests/": "selftests/",
 # Headings of the series file: the first pattern that is found in a patch.
 HEADINGS = (
     (r"^Fixes: [0-9a-f]{12} ", "Fixes: these need none of the others"),
-    (r"^Subject: \[PATCH\] sched",
-     "sched_yield(): a tick"),
+    (r"^Subject: \[PATCH\] sched", "sched_yield(): a tick"),
     (r"^Subject: \[PATCH\] selftests?/", "Tests and measurements"),
     (r"^Subject: \[PATCH\] (Documentation|docs)", "Documents"),
     (r"^Subject: \[PATCH\] x86/(ioperm|iopl|ioport|process)",
@@ -57,19 +56,16 @@ def heading(patch: Path) -> str:
                else "changes nothing") + ": mend it with 'git rebase -i base'")
 
 
-def words(patch: Path) -> str:
-    """Return a patch file's author, subject and changelog."""
-    text = patch.read_text(errors="surrogateescape")
-    return text.partition("\n---\n")[0].partition("\n")[2]
-
-
-def does_the_same(patch: Path, commit: str) -> bool:
-    """Tell whether a patch, without fuzz, makes a commit of its parent."""
+def does_the_same(patch: Path, other: Path, commit: str) -> bool:
+    """Tell whether a patch has the author, subject and changelog of another
+    one, and makes, without fuzz, that one's commit of its parent."""
+    one, two = (path.read_text(errors="surrogateescape").partition("\n---\n")[
+        0].partition("\n")[2] for path in (patch, other))
     with scratch("same") as place:
         index = {"GIT_INDEX_FILE": str(place / "index")}
         git("read-tree", f"{commit}^", cwd=REPO, env=index)
-        if run_git("apply", "--cached", patch, cwd=REPO,
-                   env=index).returncode:
+        if one != two or run_git("apply", "--cached", patch, cwd=REPO,
+                                 env=index).returncode:
             return False
         return git("write-tree", cwd=REPO, env=index) == \
             git("rev-parse", f"{commit}^{{tree}}", cwd=REPO)
@@ -83,8 +79,7 @@ def share(place: Path, tip: str) -> list[str]:
     names = []
     for path, commit in zip(sorted(place.iterdir()), commits, strict=True):
         own = ours.get(path.name[5:], path)
-        if own != path and words(own) == words(path) and \
-                does_the_same(own, commit):
+        if own != path and does_the_same(own, path, commit):
             path.unlink()
             names.append(own.name)
         else:
@@ -103,11 +98,11 @@ def write_export(tip: str, place: Path) -> list[str]:
                    "line of commits above 'base'")
     patches = place / "patches" / KERNEL
     patches.mkdir(parents=True)
+    # The user's own configuration is not read, see tools/gitconfig.
     git("format-patch", "-q", "--no-numbered", "--zero-commit",
-        "--no-signature", "--no-renames", "--no-base", "--no-thread",
-        "--diff-algorithm=histogram", "--unified=3", "--stat=72",
-        "--abbrev=12", "--src-prefix=a/", "--dst-prefix=b/",
-        "--filename-max-length=60", "-o", patches, f"base..{tip}", cwd=REPO)
+        "--no-signature", "--no-renames", "--diff-algorithm=histogram",
+        "--stat=72", "--filename-max-length=60", "-o", patches,
+        f"base..{tip}", cwd=REPO)
     names = share(patches, tip) if KERNEL else \
         sorted(path.name for path in patches.iterdir())
     rows = ["# SPDX-License-Identifier: GPL-2.0-only",
@@ -119,15 +114,13 @@ def write_export(tip: str, place: Path) -> list[str]:
         rows += ["", f"# {title}", *group]
     (place / SERIES.relative_to(ROOT)).write_text("\n".join(rows) + "\n")
 
-    added = git("diff", "--name-only", "--no-renames", "--diff-filter=A",
-                f"base..{tip}", cwd=REPO).split()
-    for path in added:
-        for source, copy in COPIES.items():
-            if path.startswith(source):
-                target = place / copy / path.removeprefix(source)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(git("cat-file", "blob", f"{tip}:{path}",
-                                       cwd=REPO, raw=True))
+    for folder, copy in COPIES.items():
+        for path in git("diff", "--name-only", "--no-renames",
+                        "--diff-filter=A", f"base..{tip}", "--", folder,
+                        cwd=REPO).split():
+            write_atomically(
+                place / copy / path.removeprefix(folder),
+                git("cat-file", "blob", f"{tip}:{path}", cwd=REPO, raw=True))
     return names
 
 
@@ -170,18 +163,10 @@ def tree_tip() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--check", action="store_true",
-                        help="change nothing: fail when applying patches/ "
-                             "and exporting them again gives other files")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with build_lock(), scratch("export") as place:
-        names = write_export(begin() if options.check else tree_tip(), place)
+        names = write_export(tree_tip(), place)
         changes = differences(place)
-        if options.check and changes:
-            raise Fail("the exported files are not what the patches give "
-                       "('make tree', then 'make export'):\n  "
-                       + "\n  ".join(map(" ".join, changes.items())))
         for name in changes:
             if (place / name).exists():
                 write_atomically(ROOT / name, (place / name).read_bytes())
@@ -189,8 +174,7 @@ def main() -> None:
             else:
                 (ROOT / name).unlink()
                 say(f"    removed: {name}")
-    say(f"in sync: {len(names)} patches and their copies" if options.check
-        else f"exported {len(names)} patches"
+    say(f"exported {len(names)} patches"
         + ("" if changes else ": nothing changed"))
 
 

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Counting tests, and counting what selftests in a guest came to."""
 
-import json
 import subprocess
 
 import pytest
-
 from conftest import write
+
 from tools import count as counting
 from tools import guest, selftests
 from tools.core import Fail
-from tools.count import Count, recorded, run_groups
+from tools.count import Count, run_groups
 from tools.guest import Result
 
 
@@ -18,13 +17,8 @@ from tools.guest import Result
 def count(tmp_path, replace):
     """A Count that expects the skips of 'slow*' only."""
     (tmp_path / "expected-skips").write_text("# Why.\nslow*  # too slow\n\n")
-    replace(counting, CONFIGS=tmp_path,
-            series_key=lambda only=False: "part" if only else "key")
+    replace(counting, CONFIGS=tmp_path)
     return Count()
-
-
-def numbers(count):
-    return count.passed, count.failed, count.skipped
 
 
 def refuse(*_):
@@ -32,93 +26,69 @@ def refuse(*_):
 
 
 def test_each_is_counted_and_shown(count, capsys):
-    count.ok("a")
-    count.fail("b", "why")
-    count.skip("slow c", "slow")
-    assert count.run("d", lambda: None) and not count.run("e", refuse)
-    # A skip that is not listed is a failure.
-    count.skip("other", "slow")
-    # A row may ask for the reason, too.
-    count.expected.append("loaded: the host*")
-    count.skip("loaded", "the host was busy")
-    count.skip("loaded", "no time")
-    assert [row[:2] for row in count.rows] == [
-        ("ok", "a"), ("fail", "b"), ("skip", "slow c"), ("ok", "d"),
-        ("fail", "e"), ("fail", "other"), ("skip", "loaded"),
-        ("fail", "loaded")]
-    assert "    FAIL  b: why\n" in capsys.readouterr().out
-    assert count.last_line() == "2 passed, 4 failed, 2 skipped"
-
-
-def test_a_job_that_ran_nothing_or_failed_ends_with_1(count):
     assert count.status() == 1
-    for word, status in (("skip", 1), ("ok", 0), ("fail", 1)):
-        count.add(word, "slow", "why")
-        assert count.status() == status
-
-
-def group_good(count):
-    """Good ones."""
     count.ok("a")
-    count.skip("slow", "slow")
-
-
-def group_bad(count):
-    """A bad one."""
-    count.ok("a")
-    refuse()
-
-
-def group_empty(count):
-    """Nothing but a skip."""
-    count.skip("slow", "slow")
-
-
-def test_groups(count, tmp_path, capsys, replace):
-    record = tmp_path / "gates.json"
-    record.write_text(json.dumps({
-        "old": {"key": "old"}, "kept": {"key": "key", "passed": 3}}))
-    run_groups(count, {"good": group_good, "bad": group_bad,
-                       "empty": group_empty}, record)
-    assert numbers(count) == (2, 2, 2)
+    assert count.status() == 0
+    assert count.run("d", lambda: "7 files") and not count.run("e", refuse)
+    # A skip that is not listed is a failure; a row may ask for the reason.
+    count.expected.append("loaded: the host*")
+    for name, why in (("slow c", "x"), ("other", "x"),
+                      ("loaded", "the host was busy"), ("loaded", "no time")):
+        count.skip(name, why)
+    assert "".join(row[0][0] for row in count.rows) == "oofsfsf"
     out = capsys.readouterr().out
-    assert "==> good: Good ones." in out
+    assert "    FAIL  e: no\n" in out and "    ok    d: 7 files\n" in out
+    assert count.last_line() == "2 passed, 3 failed, 2 skipped"
+    assert count.status() == 1
+
+
+def test_groups(count, capsys, replace):
+    def good(count):
+        """Good ones."""
+        count.ok("a")
+        count.skip("slow", "slow")
+
+    def bad(count):
+        count.ok("a")
+        refuse()
+
+    def empty(count):
+        count.skip("slow", "slow")
+
+    def ended(count):
+        raise KeyboardInterrupt
+
+    groups = {"good": good, "bad": bad, "empty": empty, "ended": ended}
+    noted, keys = [], iter("abcd")
+    replace(counting, patches_key=lambda reads: next(keys),
+            CHECKS={f"job {name}": "all" for name in groups},
+            record=lambda *words, key: noted.append((*words, key)))
+    with pytest.raises(KeyboardInterrupt):
+        run_groups(count, groups, "job")
+    out = capsys.readouterr().out
+    assert "==> good (1 of 4): Good ones." in out
     assert "FAIL  bad: no" in out and "empty: nothing of it ran" in out
-    # What failed, or is of other patches, has not passed.
-    known = recorded(record)
-    assert set(known) == {"good", "kept"}
-    assert (known["good"]["passed"], known["good"]["skipped"]) == (1, 1)
-    replace(counting, series_key=lambda only=False: "part")
-    assert recorded(record) == {}
-    record.write_text(json.dumps({name: {"key": "part"}
-                                  for name in ("matrix", "sparse")}))
-    assert set(recorded(record)) == {"matrix", "sparse"}
-    record.unlink()
-    run_groups(count, {"good": group_good})
-    assert not record.exists() and recorded(record) == {}
+    # What does not come to its end is not noted.
+    assert noted == [("job good", 1, 0, 1, "a"), ("job bad", 1, 1, 0, "b"),
+                     ("job empty", 0, 1, 1, "c")]
 
 
 # --- selftests in a guest --------------------------------------------------
 
 @pytest.fixture
-def booted(tmp_path, replace):
-    """Let boot() give the texts put in, and return what it was asked for."""
-    texts, asked = [], []
-    console = tmp_path / "console"
-    console.write_text("Linux\n")
+def texts(tmp_path, replace):
+    """What boot() gives, one after the other; 'died' at its end: Lost."""
+    texts = []
+    write(tmp_path, {"console": "Linux\n"})
 
-    def fake(folder, command, name, **options):
-        asked.append((command, options))
-        if not texts:
-            raise guest.Lost("it hangs", True, "", console)
+    def boot(folder, command, name, **options):
         text = texts.pop(0)
         if text.endswith("died"):
-            raise guest.Lost("it died", False, text, console)
-        return Result(0, text, console)
+            raise guest.Lost("it died", False, text, tmp_path / "console")
+        return Result(0, text, tmp_path / "console")
 
-    replace(selftests, boot=fake, choose_kvm=lambda _: False,
-            LOGS=tmp_path / "LOGS", INSTALLED=tmp_path / "INSTALLED")
-    return texts, asked, console
+    replace(selftests, boot=boot, choose_kvm=lambda _: False, LOGS=tmp_path)
+    return texts
 
 
 def said(name, *rows, status=0):
@@ -126,106 +96,52 @@ def said(name, *rows, status=0):
                       f"@@ end {name} {status} 1\n"])
 
 
-def test_programs_count_as_one_each(count, booted, tmp_path):
-    texts, asked, console = booted
-    programs = [tmp_path / name for name in (
-        "iopl_32", "ioperm_latency_64", "bad", "idle", "lost")]
-    texts.append(said("iopl_32", "ok 1 a")
-                 + said("ioperm_latency_64", "ok 1 a")
-                 + said("bad", "not ok 1 a", status=1)
-                 + said("idle", "ok 1 # SKIP a: no", status=4)
-                 + "@@ begin KUnit\n1..1\n    1..2\n    ok 1 b\n"
-                 "    not ok 2 c\nnot ok 1 x86_io_bitmap\n")
-    selftests.run_programs(count, "slow", tmp_path, programs, "name",
-                           kunit=True, memory="2G")
-    (command, options), = asked
-    assert f"{tmp_path}/ioperm_latency_64 --rounds 50;" in command
-    assert options["memory"] == "2G"
-    rows = {name: kind for kind, name, _ in count.rows}
-    assert rows == {
-        "slow: boots": "ok", "slow: iopl_32": "ok",
-        "slow: ioperm_latency_64": "ok", "slow: bad": "fail",
+def test_programs_count_as_one_each(count, texts, tmp_path):
+    programs = [tmp_path / name for name in ("good", "bad", "idle", "lost")]
+    texts += [said("good", "ok 1 a") + said("bad", "not ok 1 a", status=1)
+              + said("idle", "ok 1 # SKIP a: no", status=4)
+              + "@@ begin KUnit\n1..1\n    1..2\n    ok 1 b\n"
+              "    not ok 2 c\nnot ok 1 x86_io_bitmap\n", "died"]
+    selftests.run_programs(count, "slow", tmp_path, programs, "name", True)
+    assert {name: kind for kind, name, _ in count.rows} == {
+        "slow: boots": "ok", "slow: good": "ok", "slow: bad": "fail",
         "slow: idle": "skip", "slow: lost": "fail", "slow: no splat": "ok",
         "slow: KUnit: x86_io_bitmap.b": "ok",
         "slow: KUnit: x86_io_bitmap.c": "fail"}
-    # A guest that hangs, and a kernel that warns.
     selftests.run_programs(count, "hangs", tmp_path, programs, "name")
     assert count.rows[-1][:2] == ("fail", "hangs: boots")
-    console.write_text("WARNING: CPU: 0\n")
-    texts.append(said("iopl_32", "ok 1 a"))
-    selftests.run_programs(count, "warns", tmp_path, programs[:1], "name")
-    assert count.rows[-1][:2] == ("fail", "warns: no splat")
-
-
-def test_cases_that_are_not_whole_or_not_there_fail(count, tmp_path):
-    selftests.count_cases(count, "a", "1..2\nok 1 b\n", tmp_path)
-    assert numbers(count) == (1, 1, 0)
+    # Cases that are not there.
     selftests.count_kunit(count, "a", "1..1\nok 1 another_suite\n", tmp_path)
-    assert numbers(count) == (1, 2, 0)
+    assert count.rows[-1][:2] == ("fail", "a: KUnit")
 
 
-def test_tests_of_yield(count, booted, tmp_path):
-    texts, asked, _ = booted
-    texts += [said("yield_test", "ok 1 a", "not ok 2 b")] * 2
-    selftests.run_yield(count, "sched", tmp_path, [tmp_path / "yield_test"],
-                        "yield")
-    assert [row[:2] for row in count.rows] == [
-        ("ok", "sched: yield_test: a"), ("fail", "sched: yield_test: b")]
-    selftests.boot_yield(tmp_path, [tmp_path / "yield_test"], "yield", cpus=2)
-    # Only one CPU's instructions can be counted.
-    assert [(options["cpus"], options["icount"], options["append"])
-            for _, options in asked] == [
-        (1, "wait-idle", ("tsc=reliable",)), (2, "", ("tsc=reliable",))]
-    # What the host spoilt is run again; of all runs the worse counts.
-    spoilt = f"ok 2 b # SKIP {selftests.SPOILT}"
-    for second, verdict in (("ok 2 b", "ok"), ("not ok 2 b", "fail"),
-                            (spoilt, "fail")):
-        more = [said("yield_test", "ok 1 a", row)
-                for row in [spoilt, second, spoilt][:2 + (second == spoilt)]]
-        texts += more
-        selftests.run_yield(count, "sched", tmp_path,
-                            [tmp_path / "yield_test"], "yield")
-        assert not texts
-        assert count.rows[-1][:2] == (verdict, "sched: yield_test: b")
+SPOILT = f"ok 2 b # SKIP {selftests.SPOILT}"
+
+
+@pytest.mark.parametrize("rows, verdict", [
+    (["not ok 2 b"], "fail"), ([SPOILT, "ok 2 b"], "ok"),
+    ([SPOILT, "not ok 2 b"], "fail"), ([SPOILT] * 3, "skip")])
+def test_what_the_host_spoilt_is_run_again(count, texts, tmp_path, rows,
+                                           verdict):
     count.expected.append(f"sched: *: {selftests.SPOILT}")
-    texts += [said("yield_test", spoilt.replace("2", "1"),
-                   spoilt.replace("b", "c"))] * 3
+    texts += [said("yield_test", "ok 1 a", row) for row in rows]
     selftests.run_yield(count, "sched", tmp_path, [tmp_path / "yield_test"],
                         "yield")
-    assert [row[0] for row in count.rows[-3:]] == ["fail", "skip", "skip"]
-    assert count.rows[-3][2].startswith("all cases skipped")
-    # It does not come up.
-    selftests.run_yield(count, "sched", tmp_path, [], "yield")
-    assert count.rows[-1][:2] == ("fail", "sched")
+    assert not texts
+    assert [row[:2] for row in count.rows] == [
+        ("ok", "sched: yield_test: a"), (verdict, "sched: yield_test: b")]
 
 
-def test_installed_tests(booted, tmp_path, replace):
-    texts, asked, _ = booted
-
-    def make(command, log, **_):
-        write(tmp_path / "INSTALLED/series", {"x86/a_32": ""})
-
-    names = ["x86/a_32"]
-    replace(selftests, run_logged=make, selftest_names=lambda *_: names)
-    place = selftests.install("series", tmp_path)
-    assert place == tmp_path / "INSTALLED/series"
-    names.append("x86/a_64")
-    with pytest.raises(Fail, match="not installed: x86/a_64"):
-        selftests.install("series", tmp_path)
-    texts.append("ok 1 selftests: x86: a_32\n# 1..1\n# ok 1 c # SKIP no\n"
-                 "ok 2 selftests: x86: b\n")
-    assert selftests.run_installed(tmp_path, place, "name", False,
-                                   ["a_32"]) == {"a_32": "pass", "b": "skip"}
-    assert "-t x86:a_32" in asked[0][0] and asked[0][1]["share"] == place
-    # With the first guest b_32 dies, and another one runs what is left.
+def test_another_guest_runs_what_is_left(texts, tmp_path):
+    # With the first guest b_32 dies.
     texts += ["# selftests: x86: a_32\nok 1 selftests: x86: a_32\n"
-              "# selftests: x86: b_32\ndied", "ok 1 selftests: x86: c_32\n"]
+              "# selftests: x86: b_32\ndied", "ok 1 selftests: x86: c_32\n",
+              "died"]
     assert selftests.run_installed(
-        tmp_path, place, "all", False, ["a_32", "b_32", "c_32"]) == {
+        tmp_path, tmp_path, "all", False, ["a_32", "b_32", "c_32"]) == {
         "a_32": "pass", "b_32": "fail", "c_32": "pass"}
-    assert "x86:c_32" in asked[-1][0] and "x86:b_32" not in asked[-1][0]
     with pytest.raises(guest.Lost):
-        selftests.run_installed(tmp_path, place, "none", False, ["a_32"])
+        selftests.run_installed(tmp_path, tmp_path, "none", False, ["a_32"])
 
 
 @pytest.mark.parametrize("side, wakes, hits, fault", [
@@ -242,30 +158,13 @@ def test_what_the_race_showed(side, wakes, hits, fault):
     assert why.startswith(fault) and bool(why) == bool(fault)
 
 
-def test_what_the_programs_of_the_runner_print_is_kept(tmp_path, replace):
-    """It opens /dev/stdout, which is the console of the guest."""
-    (tmp_path / "stdout").symlink_to(tmp_path / "console")
-
-    def boot(folder, command, name):
-        with open(tmp_path / "output", "w") as out:
-            subprocess.run(command.replace("/dev", str(tmp_path)), shell=True,
-                           check=True, stdout=out)
-
-    replace(selftests, boot=boot)
-    selftests.boot_runner(
-        tmp_path, "echo 1; echo 2 >>/dev/stdout; echo 3", "name")
-    assert (tmp_path / "output").read_text() == "1\n2\n3\n"
-
-
-def test_one_seed_after_the_other_until_one_hits(tmp_path):
-    # What the first seed says, and the seeds that are tried.
-    for said, tried in (("wakes 9 hits 0", "12"), ("Alarm clock", "12"),
-                        ("wakes 9 hits 10", "1")):
-        program = tmp_path / "race"
-        program.write_text(f"#!/bin/sh\necho $4\necho '{said}' >&2\nexit 1\n")
-        program.chmod(0o755)
-        done = subprocess.run(
-            ["sh", "-c", selftests.race_command(program, ["a"], (1, 2), 9)],
-            capture_output=True, text=True)
-        assert done.returncode == 0
-        assert done.stdout == "".join(f"{n}\n{said}\n" for n in tried)
+@pytest.mark.parametrize("row, tried", [
+    ("wakes 9 hits 0", "12"), ("Alarm clock", "12"), ("wakes 9 hits 10", "1")])
+def test_one_seed_after_the_other_until_one_hits(tmp_path, row, tried):
+    program = tmp_path / "race"
+    program.write_text(f"#!/bin/sh\necho $4\necho '{row}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", selftests.race_command(program, ["a"], (1, 2), 9)],
+        capture_output=True, text=True, check=True)
+    assert done.stdout == "".join(f"{n}\n{row}\n" for n in tried)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Guests, with stubs that do what virtme-ng or QEMU would."""
 
-import gzip
 import os
 import subprocess
 from contextlib import nullcontext
@@ -53,34 +52,15 @@ def place(tmp_path, monkeypatch):
 # --- virtme-ng -------------------------------------------------------------
 
 def test_output_and_status_come_back(place):
-    result = boot(place, "printf '%s.' 'a  b' \"it's\"; echo err >&2; exit 3")
+    result = boot(place, "printf '%s.' 'a  b' \"it's\"; echo err >&2; exit 3",
+                  icount="skip-idle", append=("x=1", "y"), qemu="-cpu max")
     assert (result.status, result.output) == (3, "a  b.it's.err\n")
     assert (place / "logs/guest.ktap").read_text() == result.output
-
-
-def test_what_vng_is_asked_for(place):
-    boot(place, "true", icount="skip-idle", memory="2G", share=place / "a",
-         append=("x=1", "y"), qemu="-cpu max")
-    boot(place, "true", cpus=2, kvm=True)
-    first, second = (place / "guests").read_text().splitlines()
-    for words in (f"--run {place} ", f"--qemu {guest.QEMU} ", "--cpus 1 --memory 2G", "--disable-kvm",
-                  f"--rwdir {place}/a ", "--append no_timer_check --append x=1 "
-                  "--append y", "-icount shift=0,sleep=off -cpu max"):
-        assert words in first
-    assert "--cpus 2" in second
-    assert "--disable-kvm" not in second and "icount" not in second
-
-
-def test_a_crash_of_qemu_is_told(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    for end, status, said in (("kill -SEGV $$", 139, "signal 11"),
-                              ("exit 1", 1, ""), ("exit 128", 128, "")):
-        stub(tmp_path / "qemu-system-x86_64", f'printf "%s|" "$@"; echo; {end}')
-        done = subprocess.run([guest.QEMU, "-m", "1 G"], text=True,
-                              stdout=subprocess.PIPE)
-        assert done.returncode == status
-        assert done.stdout == "-m|1 G|\n" + (
-            f"QEMU crashed: {said}\n" if said else "")
+    asked = (place / "guests").read_text()
+    for words in (f"--run {place} ", "--cpus 1 --memory 1G", "--disable-kvm",
+                  "--append no_timer_check --append x=1 --append y",
+                  "-icount shift=0,sleep=off -cpu max"):
+        assert words in asked
 
 
 def test_a_guest_that_hangs_is_ended(place, monkeypatch):
@@ -97,22 +77,12 @@ def test_a_guest_that_hangs_is_ended(place, monkeypatch):
     check_gone(place / "hangs")
 
 
-def test_a_guest_that_panics(place, monkeypatch):
-    monkeypatch.setenv("GUEST", "panic")
-    with pytest.raises(Lost, match="(?s)ended before its command.*Kernel "
-                       "panic") as caught:
-        boot(place, "true")
-    assert not caught.value.hung
-
-
 @pytest.mark.parametrize("said, options, times", [
     ("x\\nOops: int3: 0000 [#1] SMP", {}, guest.TRIES),
-    ("x\\nint3: 0000 [#1] PREEMPT SMP", {}, guest.TRIES),
     ("x\\nQEMU crashed: signal 11", {}, guest.TRIES),
     # The first oops counts, and no other end is tried again.
     ("BUG: unable to handle\\nOops: int3: 1", {}, 1),
     ("Kernel panic", {}, 1),
-    ("BUG: unable to handle\\nQEMU crashed: signal 11", {}, 1),
     ("Oops: int3: 0000", {"timeout": 0.5}, 1),
     ("Oops: int3: 0000", {"cpus": 1}, 1),
     ("Oops: int3: 0000", {"kvm": True}, 1)])
@@ -120,27 +90,15 @@ def test_the_emulation_ends_a_guest(place, said, options, times):
     stub(place / "venv/bin/vng",
          f"echo >>{place}/guests; printf '{said}\\n'\n"
          + ("sleep 60" if "timeout" in options else ""))
-    with pytest.raises(Lost):
+    with pytest.raises(Lost, match="ended before its|did not end") as caught:
         boot(place, "true", **{"cpus": 2} | options)
+    assert caught.value.hung == ("timeout" in options)
     assert (place / "guests").read_text() == times * "\n"
-
-
-def test_what_is_wrong_or_missing_is_named(place, monkeypatch):
-    monkeypatch.setenv("ACCEL", "fast")
-    with pytest.raises(Fail, match="ACCEL=fast is not known: use tcg or kvm"):
-        choose_kvm(place)
-    with pytest.raises(Fail, match="of one CPU"):
-        boot(place, "true", icount="wait-idle", cpus=2)
-    with pytest.raises(Fail, match="there is no kernel in"):
-        boot(place / "none", "true")
-    (place / "venv/bin/vng").unlink()
-    with pytest.raises(Fail, match="run 'make deps'"):
-        boot(place, "true")
 
 
 @pytest.mark.parametrize("accel, there, how, works", [
     ("", True, "", True), ("", True, "hang", False), ("", False, "", False),
-    ("tcg", True, "", False), ("kvm", True, "", True)])
+    ("tcg", True, "", False)])
 def test_kvm_is_taken_when_a_guest_boots(place, monkeypatch, accel, there,
                                          how, works):
     monkeypatch.setattr(guest.os, "access", lambda *_: there)
@@ -148,15 +106,11 @@ def test_kvm_is_taken_when_a_guest_boots(place, monkeypatch, accel, there,
     monkeypatch.setenv("ACCEL", accel)
     monkeypatch.setenv("KVM", how)
     # Once; an answer of before a reboot does not count.
-    write(place, {"kvm.json": '{"boot_id": "another", "works": false}'})
+    write(place, {"kvm.json": '{"boot_id": "another", "works": false}',
+                  "guests": ""})
     assert [choose_kvm(place) for _ in range(2)] == [works, works]
-    tried = (place / "guests").exists()
-    assert tried == (there and accel != "tcg")
-    assert not tried or (place / "guests").read_text().count("\n") == 1
-    if not works and not accel:
-        monkeypatch.setenv("ACCEL", "kvm")
-        with pytest.raises(Fail, match="under KVM here: use ACCEL=tcg"):
-            choose_kvm(place)
+    assert (place / "guests").read_text().count("\n") == (
+        there and accel != "tcg")
 
 
 @pytest.mark.parametrize("row, bad", [
@@ -173,27 +127,25 @@ def test_splats(tmp_path, row, bad):
 
 # --- the tiny guest --------------------------------------------------------
 
-def test_the_initramfs(tmp_path):
+def test_the_initramfs(place):
     """Whether a kernel can read it is seen whenever one boots."""
-    write(tmp_path, {"init": "init", "prog": "prog!", "lib": "lib"})
-    job = tiny.Job([(tmp_path / "prog", ["-a", "b"])], 7, ["/proc/x"], 3,
-                   {"/lib64/a/lib": tmp_path / "lib"})
-    archive = tiny.make_initramfs(tmp_path / "init", job)
-    assert b"3 wait\n7 /prog -a b\n0 show /proc/x\n" in archive
+    write(place, {"prog": "prog!", "lib": "lib"})
+    job = tiny.Job([(place / "prog", ["-a", "b"])], 7, ["/proc/x"], 3,
+                   {"/lib64/a/lib": place / "lib"})
+    made = []
+    for name in "xy":
+        (place / name).mkdir()
+        made.append(tiny.write_archive(place / name, job, 64).read_bytes())
+        assert (place / name / "root/tests").read_text() == \
+            "3 wait\n7 /prog -a b\n0 show /proc/x\n"
+    assert made[0] == made[1]
+    listed = subprocess.run(["cpio", "-t"], input=made[0],
+                            capture_output=True).stdout.decode().split()
     # A folder comes before what is in it.
-    at = [archive.find(name) for name in (
-        b"lib64\0", b"lib64/a\0", b"lib64/a/lib\0", b"prog\0", b"prog!")]
-    assert at == sorted(at) and at[0] > 0
+    assert listed == ["init", "lib64", "lib64/a", "lib64/a/lib", "prog",
+                      "tests"]
     with pytest.raises(Fail, match="at most 64 programs"):
-        tiny.make_initramfs(tmp_path / "init", tiny.Job([], files=["x"] * 65))
-
-
-def test_a_program_brings_its_libraries_along():
-    found = tiny.closure(["sh"])
-    assert found["/bin/sh"].exists()
-    assert any("libc.so" in name for name in found)
-    with pytest.raises(Fail, match="'no-such-program' is missing"):
-        tiny.closure(["no-such-program"])
+        tiny.write_archive(place, tiny.Job([], files=["x"] * 65), 64)
 
 
 BOOT = ("Linux\n@@ begin /a\r\n1..1\nok 1 one\n\n@@ end /a 0 2\r\n"
@@ -233,12 +185,6 @@ def test_a_tiny_guest_that_does_not_come_to_the_end(place, said, seconds,
         boot_tiny(place, said, seconds)
 
 
-@pytest.mark.parametrize("name", ["init.c", "probe.c"])
-def test_the_programs_of_guests_compile_without_a_warning(name):
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
-                    str(Path(guest.__file__).with_name(name))], check=True)
-
-
 # --- Xen -------------------------------------------------------------------
 
 # What is really there, with Xen's lines where they happened to come.
@@ -260,8 +206,8 @@ def boot_xen(place, said):
 def test_a_domain_of_xen(place, monkeypatch):
     monkeypatch.setattr(xen, "HYPERVISOR", place / "xen/xen")
     assert boot_xen(place, XEN) == [("a", Run("1..1\nok 1 one\n\n", 0, 2))]
-    assert (place / "files").read_text().split() == ["bzImage", "init",
-                                                     "initramfs"]
+    assert (place / "files").read_text().split() == ["bzImage", "initramfs",
+                                                     "root"]
     assert "Booting kernel on Xen PV\nLinux\n@@" in (
         place / "logs/xen.dom0").read_text()
     for said, words in (
@@ -272,46 +218,3 @@ def test_a_domain_of_xen(place, monkeypatch):
             (XEN.replace("0-1", "0"), "and not '0-1'")):
         with pytest.raises(Fail, match=words):
             boot_xen(place, said)
-
-
-def test_commas_are_doubled_for_qemu():
-    command = xen.qemu_command(Path("/xen"), 4, 1024, " mce=1,2 x")
-    assert command[-1].endswith(" mce=1,,2 x,initramfs")
-    assert "dom0_max_vcpus=4" in " ".join(command)
-
-
-IMAGE = b"\0" * 64 + xen.MULTIBOOT + b"x" * 9000
-
-
-@pytest.mark.parametrize("content, why", [
-    (gzip.compress(IMAGE), ""), (b"no", "is damaged"),
-    (gzip.compress(b"\0" * 9000 + IMAGE), "multiboot"),
-    (None, "holds 0 hypervisors")], ids=["whole", "damaged", "other", "none"])
-def test_the_hypervisor_of_a_package(place, replace, content, why):
-    replace(xen, HYPERVISOR=place / "xen/xen", DOWNLOAD=place)
-    write(place / "root", {
-        "DEBIAN/control": "Package: xen-hypervisor-4.17-amd64\nVersion: 1\n"
-        "Architecture: amd64\nMaintainer: A Tester\nDescription: test\n",
-        **({"boot/xen-4.17.gz": content} if content else {})})
-    subprocess.run(["dpkg-deb", "-b", place / "root",
-                    place / "xen-hypervisor-4.17-amd64_1_amd64.deb"],
-                   check=True, capture_output=True)
-    if not why:
-        assert xen.get_xen().read_bytes() == IMAGE
-        return
-    with pytest.raises(Fail, match=why):
-        xen.get_xen()
-    assert not xen.HYPERVISOR.exists()
-
-
-def test_a_hypervisor_that_is_not_to_be_had(place, replace):
-    asked = []
-
-    def download(package, suite):
-        asked.append(suite)
-        raise Fail(f"no {package}")
-
-    replace(xen, DOWNLOAD=place, download=download)
-    with pytest.raises(Fail, match="(?s)as a .deb into.*no xen-hyper.*-4.20"):
-        xen.download_xen()
-    assert asked == list(xen.PACKAGES)

@@ -52,23 +52,53 @@ def system(box: Box) -> Box:
     box.stub("dpkg-query", 'for name; do :; done\ncase " $MISSING " in\n'
              '*" $name "*) exit 1 ;;\n*" -$name "*) printf config-files ;;\n'
              '*) printf installed ;;\nesac\n')
-    box.stub("apt-get", f'echo "$*" >>"{box.temp}/calls"\n'
-             'echo "apt says: $1"; [ "$1" != "$FAILS" ]\n')
+    box.stub("apt-get", f'echo "$*" >>"{box.temp}/calls"\ncase "$*" in\n'
+             '*--assume-no*) echo "Need to get 7 MB of archives." ;;\n'
+             'esac\necho "apt says: $1"; [ "$1" != "$FAILS" ]\n')
     python = "/usr/bin/python3"
     version = subprocess.run(
         [python if os.access(python, os.X_OK) else "python3", "-V"],
         capture_output=True, text=True).stdout
-    write(box.build, {"venv/complete": version + (
-        ROOT / "tools/requirements.txt").read_text()})
+    rows = (ROOT / "tools/requirements.txt").read_text()
+    write(box.build, {"venv/complete": version + re.sub(" *#.*", "", rows),
+                      "venv/bin/pip": f'#!/bin/sh\necho "$*" '
+                      f'>>"{box.temp}/calls"\n'})
+    (box.build / "venv/bin/pip").chmod(0o755)
     return box
 
 
-def test_deps_does_nothing_when_all_is_there(system: Box) -> None:
-    assert system.done("tools/deps").out == ""
+@pytest.mark.parametrize("words, env, says", (
+    ("check --only nonsense", {}, "invalid choice: 'nonsense'"),
+    ("gates --only nonsense", {}, "invalid choice: 'nonsense'"),
+    ("soak bogus", {}, "invalid choice: 'bogus'"),
+    ("nothing", {}, "there is no job 'nothing'"),
+    ("bench", {"KERNEL": "5.15"}, "KERNEL=5.15: the series is for 7.3"),
+    ("bench", {"ACCEL": "x"}, "ACCEL=x is not known"),
+    ("series.tree", {"KSRC": "/none"}, "KSRC=/none is not a folder"),
+    ("series.tree", {"KSRC": "/"}, "KSRC=/ is not a Linux source tree")))
+def test_arguments_are_looked_at_before_anything_is_installed(
+        system: Box, words: str, env: dict[str, str], says: str) -> None:
+    run = system.run("tools/deps", *words.split(), USER_ID=0,
+                     MISSING="git bc", **env)
+    assert run.status != 0 and says in run.err and "Trace" not in run.err
     assert not (system.temp / "calls").exists()
-    for args, there in ((), False), (("--with", "gates"), True):
-        out = system.done("tools/deps", "--list", *args).out.splitlines()
-        assert "quilt" in out and ("clang-19" in out) == there
+
+
+def test_a_job_gets_what_it_needs(system: Box) -> None:
+    assert system.done("tools/deps").out == ""
+    assert system.done("tools/deps", "bench").out == ""
+    assert not (system.temp / "calls").exists()
+    for job, there in ("series.tree", "git"), ("check", "git quilt"), (
+            "gates", "git quilt clang-19"):
+        out = system.done("tools/deps", "--list", job).out.splitlines()
+        assert [name for name in ("git", "quilt", "clang-19")
+                if name in out] == there.split()
+    complete = system.build / "venv/complete"
+    complete.write_text(re.sub("b4==.*", "b4==0", complete.read_text()))
+    system.done("tools/deps", "bench")
+    system.done("tools/deps", "submit", say="==> installing b4==")
+    assert "install b4==" in (system.temp / "calls").read_text()
+    assert system.done("tools/deps", "submit").out == ""
 
 
 @pytest.mark.parametrize("env, words", (
@@ -82,24 +112,23 @@ def test_deps_tells_what_to_do(system: Box, env: dict[str, str],
 
 
 def test_deps_installs_as_root_what_is_missing_only(system: Box) -> None:
-    for step in ("update", "install"):
-        run = system.run("tools/deps", MISSING="bc", USER_ID=0, FAILS=step)
-        assert run.status == 1
-        assert run.err.startswith(f"apt says: {step}\nerror: 'apt-get {step}")
-        assert run.err.endswith(f"{system.build}/logs/deps.log\n")
+    run = system.run("tools/deps", MISSING="bc", USER_ID=0, FAILS="update")
+    assert run.status == 1
+    assert run.err.startswith("apt says: update\nerror: 'apt-get update")
+    assert run.err.endswith(f"{system.build}/logs/deps.log\n")
     (system.temp / "calls").unlink()
-    system.done("tools/deps", MISSING="quilt bc", USER_ID=0,
-                say="installing bc quilt")
-    assert (system.temp / "calls").read_text() == f"update\n{APT[8:]} bc " \
-        "quilt\n"
+    out = system.done("tools/deps", MISSING="quilt bc", USER_ID=0).out
+    assert out == "==> installing bc quilt\n    Need to get 7 MB of archives.\n"
+    calls = (system.temp / "calls").read_text().splitlines()
+    assert (calls[0], calls[-1]) == ("update", f"{APT[8:]} bc quilt")
 
 
 def test_deps_without_dpkg_names_the_missing_tool(system: Box) -> None:
-    for name in ("cat", "dirname", "mkdir", "python3", "sh"):
+    for name in ("cat", "dirname", "mkdir", "python3", "sh", "sort"):
         (system.bin / name).symlink_to(shutil.which(name))
     (system.bin / "dpkg-query").unlink()
     system.refused("tools/deps", PATH=system.bin,
-                   say="'bc' is missing and this is not Debian: install what "
+                   say="'git' is missing and this is not Debian: install what "
                    "these Debian packages hold: bc bison")
 
 
@@ -131,39 +160,29 @@ def test_clean_keeps_what_takes_long_to_get(used: Box) -> None:
     assert [path.name for path in (used.build / "6.1").iterdir()] == [
         "download"]
     assert snapshot(used.build / "tree") == before
-    used.done(TREE, KSRC=used.temp / "linux", say="branch work")
-    used.done("tools/clean", "--all")
-    assert not used.build.exists()
-    for args in ((), ("--all",)):
-        used.done("tools/clean", *args)
-    assert not used.build.exists()
-
-
-def test_clean_all_keeps_work_that_was_not_exported(used: Box) -> None:
-    shutil.rmtree(used.build / "tmp")
+    # Work that was not exported stays.
     write(used.build / "tree", {"mm/newer.c": "newer\n"})
     used.refused("tools/clean", "--all", say="(?? mm/newer.c)")
-    assert set(KEPT) < set(left(used))
+    assert set(KEPT) == set(left(used))
     used.done("tools/clean", "--all", FORCE=1)
+    used.done("tools/clean")
     assert not used.build.exists()
 
 
-def test_clean_waits_for_no_job_and_disturbs_none(used: Box) -> None:
+def test_clean_disturbs_no_job(used: Box) -> None:
     before = left(used)
-    for lock in (".lock", "6.1/.lock"):
-        (used.temp / "held").unlink(missing_ok=True)
-        process = subprocess.Popen(
-            ["flock", used.build / lock, "sh", "-c",
-             f"echo x >{used.temp}/held; exec sleep 60"])
-        try:
-            wait_for(used.temp / "held")
-            for args in ((), ("--all",)):
-                run = used.run("tools/clean", *args, FORCE=1)
-                assert run.status == 1
-                assert run.err.startswith("error: another job is running")
-        finally:
-            process.kill()
-            process.wait()
+    process = subprocess.Popen(
+        ["flock", used.build / "6.1/.lock", "sh", "-c",
+         f"echo x >{used.temp}/held; exec sleep 60"])
+    try:
+        wait_for(used.temp / "held")
+        for args in ((), ("--all",)):
+            run = used.run("tools/clean", *args, FORCE=1)
+            assert run.status == 1
+            assert run.err.startswith("error: another job is running")
+    finally:
+        process.kill()
+        process.wait()
     assert left(used) == before
 
 
