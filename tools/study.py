@@ -151,16 +151,6 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     return shown(result_of(cell.name, run.status, log, report, (0, 4)))
 
 
-def attempt(cell: Cell) -> Fail | None:
-    """Measure a cell; one that fails does not end the others."""
-    try:
-        measure(cell)
-    except Fail as fail:
-        say(f"{cell.name}: {fail}")
-        return fail
-    return None
-
-
 def run(cells: list[Cell], only_list: bool) -> None:
     """Measure the cells that are not finished, one a processor, or list them.
 
@@ -180,11 +170,16 @@ def run(cells: list[Cell], only_list: bool) -> None:
         return (f"{len(rest) - number} of {len(cells)} cells left, about "
                 f"{duration(seconds)}")
 
-    def measure(cell: Cell) -> None:
-        result = run_cell(cell)
+    def measure(cell: Cell) -> Fail | None:
+        # A cell that fails does not end the others.
+        try:
+            result = run_cell(cell)
+        except Fail as fail:
+            return fail
         write_json(PLACE / f"{cell.name}.json", {
             "key": keys[cell], "date": now(),
             "kernel": build.describe(cell.kernel), "result": result})
+        return None
 
     if only_list:
         say("\n".join([*(cell.name for cell in rest), left(0)]))
@@ -193,7 +188,7 @@ def run(cells: list[Cell], only_list: bool) -> None:
     for cell in rest:
         build_column(cell.column)
     found = at_once({f"{cell.name} ({left(number)})": functools.partial(
-        attempt, cell) for number, cell in enumerate(rest)}, jobs)
+        measure, cell) for number, cell in enumerate(rest)}, jobs)
     failed = [name.split()[0] for name, end in found.items() if end]
     if failed:
         raise Fail(f"{len(failed)} cells failed, the same command tries them "
