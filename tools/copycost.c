@@ -80,6 +80,21 @@ static const char * const state_names[] = { "warm", "l1", "l2" };
 /* The empty call, which is subtracted */
 static __call void nothing(void *to, const void *task) { }
 
+/*
+ * What native_tss_update_io_bitmap() does when three or more tasks run in turn:
+ * it copies a bitmap into a slot that has another one.
+ */
+static __call void load_slot(void *slot, const void *task)
+{
+	struct x86_io_bitmap_slot_series *to = slot;
+	struct io_bitmap_series *iobm = (void *)task;
+
+	if (to->prev_first < iobm->first || to->prev_end > iobm->end)
+		tss_clean_io_bitmap_series(to, iobm);
+	else
+		tss_copy_io_bitmap_series(to, iobm);
+}
+
 /* A copy, and where in the TSS are what it is called with and the bitmap */
 typedef void (*copy_t)(void *to, const void *task);
 enum { BASE, SERIES, NOTHING };
@@ -90,8 +105,7 @@ static const struct kind {
 } kinds[] = {
 	[BASE] = { "base", (copy_t)tss_copy_io_bitmap_base, 0,
 		   offsetof(struct tss_struct_base, io_bitmap.bitmap) },
-	/* When three or more tasks run in turn: into a slot that has another one */
-	[SERIES] = { "series", (copy_t)tss_copy_io_bitmap_series,
+	[SERIES] = { "series", load_slot,
 		     offsetof(struct tss_struct_series, io_bitmap.slots[0]),
 		     offsetof(struct tss_struct_series, io_bitmap.slots[0].bitmap) },
 	[NOTHING] = { "nothing", nothing },

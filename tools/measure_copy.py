@@ -22,8 +22,9 @@ from tools.tables import numbers, ratio, table
 
 ROUNDS = 2000
 SECONDS = 600
-# The function, and where it is.
-FUNCTION, SOURCE = "tss_copy_io_bitmap", "arch/x86/kernel/process.c"
+# Where the functions are, and which calls the other.
+SOURCE = "arch/x86/kernel/process.c"
+FUNCTIONS = {"base": "tss_copy_io_bitmap", "series": "tss_clean_io_bitmap"}
 SIDES = ("base", "series")
 HEADERS = ("arch/x86/include/asm/processor.h",
            "arch/x86/include/asm/io_bitmap.h")
@@ -76,7 +77,7 @@ def extract(side: str, tree: Path) -> str:
     parts += [row for tag in STRUCTS for row in re.findall(
         rf"^struct {tag} \{{$.*?^\}}[^;\n]*;", headers, re.M | re.S)]
     # The structure in the TSS is a part of the others.
-    parts += functions((tree / SOURCE).read_text(), FUNCTION)
+    parts += functions((tree / SOURCE).read_text(), FUNCTIONS[side])
     return re.sub(rf"\b(struct (?:{'|'.join(STRUCTS)})|tss_\w+_io_bitmap)\b",
                   rf"\1_{side}", "\n\n".join(parts)) + "\n"
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tools import build
 from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, digest,
-                        duration, git, in_parallel, need_tool, read_json,
+                        duration, git, at_once, need_tool, read_json,
                         run_logged, run_main, say, write_json)
 from tools.figures import DATA, STUDY, now, result_of, shown, words_of
 from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, closure
@@ -170,11 +170,16 @@ def run(cells: list[Cell], only_list: bool) -> None:
         return (f"{len(rest) - number} of {len(cells)} cells left, about "
                 f"{duration(seconds)}")
 
-    def measure(cell: Cell) -> None:
-        result = run_cell(cell)
+    def measure(cell: Cell) -> Fail | None:
+        # A cell that fails does not end the others.
+        try:
+            result = run_cell(cell)
+        except Fail as fail:
+            return fail
         write_json(PLACE / f"{cell.name}.json", {
             "key": keys[cell], "date": now(),
             "kernel": build.describe(cell.kernel), "result": result})
+        return None
 
     if only_list:
         say("\n".join([*(cell.name for cell in rest), left(0)]))
@@ -182,7 +187,7 @@ def run(cells: list[Cell], only_list: bool) -> None:
     # One after the other: a kernel takes all processors.
     for cell in rest:
         build_column(cell.column)
-    found = in_parallel({f"{cell.name} ({left(number)})": functools.partial(
+    found = at_once({f"{cell.name} ({left(number)})": functools.partial(
         measure, cell) for number, cell in enumerate(rest)}, jobs)
     failed = [name.split()[0] for name, end in found.items() if end]
     if failed:

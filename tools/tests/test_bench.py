@@ -160,7 +160,7 @@ def test_rows_are_of_this_kernel_and_the_worst_phase_counts(
      "wrong copy: series, pair-0x80-0x81"),
     ("base", "= iobm->max;", "= 0;", "wrong copy: base, pair-0x80-65535"),
     ("series", "int io_bitmap_is_in(", "int gone(", "failed with status"),
-    ("series", "tss_copy", "gone", r"no function tss_copy_io_bitmap\(\)")])
+    ("series", "tss_clean", "gone", r"no function tss_clean_io_bitmap\(\)")])
 def test_copies_are_timed_if_they_are_right(tmp_path, side, old, new,
                                             words) -> None:
     trees = {name: tmp_path / name for name in SIDES}

@@ -4,6 +4,7 @@
 #define IO_BITMAP_BYTES (IO_BITMAP_BITS / BITS_PER_BYTE)
 #define IO_BITMAP_LONGS (IO_BITMAP_BYTES / sizeof(long))
 struct x86_io_bitmap_slot {
+    unsigned int prev_first, prev_end;
     unsigned long bitmap[IO_BITMAP_LONGS + 1];
 };
 struct x86_io_bitmap {
@@ -29,4 +30,9 @@ static void tss_copy_io_bitmap(struct x86_io_bitmap_slot *to, struct io_bitmap *
     for (unsigned int i = 0; i < IO_BITMAP_LONGS; i++)
         to->bitmap[i] = io_bitmap_is_in(iobm, i) ?
                            iobm->bitmap[i - iobm->first] : ~0UL;
+}
+
+static void tss_clean_io_bitmap(struct x86_io_bitmap_slot *to, struct io_bitmap *iobm)
+{
+    tss_copy_io_bitmap(to, iobm);
 }
