@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * ioport_helper.h - access I/O ports and look at I/O bitmaps in selftests
+ * Access I/O ports and look at I/O bitmaps in selftests
  *
- * Call ioport_init() first, as root. It catches the faults of denied accesses
- * and reads /proc/ioports. Everything works in 64 and 32 bit programs.
+ * Call ioport_init() or ioport_setup() first. Everything works in 64 and 32 bit
+ * programs.
  *
  * The rule for real machines, where the kernel under test may be broken:
  *
@@ -47,15 +47,10 @@
 
 #define IOPORT_NR		65536
 #define IOPORT_MAP_BYTES	(IOPORT_NR / 8)
-
-/* The ports of a cache line of the bitmap */
-#define IOPORT_LINE		512
-
-/* The POST code port, claimed by the kernel but harmless */
-#define IOPORT_POST		0x80
-
-/* A user who owns nothing */
-#define IOPORT_NOBODY		65534
+#define IOPORT_LINE		512	/* The ports of a cache line of the bitmap */
+#define IOPORT_POST		0x80	/* The POST code port, claimed but harmless */
+#define IOPORT_NOBODY		65534	/* A user who owns nothing */
+#define IOPORT_TIMEOUT		300	/* Seconds for a case on a debug kernel */
 
 #ifndef NT_386_IOPERM
 #define NT_386_IOPERM		0x201
@@ -67,11 +62,9 @@
 #define IOPORT_REG_IP		REG_EIP
 #endif
 
-#define IOPORT_TRAP_GP		13
-
-/*
- * Accesses
- */
+/* For what tasks share */
+#define ioport_load(x)		__atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define ioport_store(x, v)	__atomic_store_n(&(x), v, __ATOMIC_RELEASE)
 
 /*
  * Step over an instruction that raised #GP for want of a privilege and set the
@@ -94,7 +87,7 @@ static inline void ioport_on_sigsegv(int sig, siginfo_t *si, void *context)
 
 	/* The prefix of 16 bit operands; IN and OUT with the port in DX, CLI, STI, RDTSC */
 	insn += *insn == 0x66;
-	if (regs[REG_TRAPNO] == IOPORT_TRAP_GP &&
+	if (regs[REG_TRAPNO] == 13 &&
 	    ((*insn & 0xfc) == 0xec || (*insn & 0xfe) == 0xfa ||
 	     (insn[0] == 0x0f && insn[1] == 0x31))) {
 		regs[IOPORT_REG_IP] = (greg_t)(insn + 1 + (*insn == 0x0f));
@@ -113,15 +106,11 @@ static inline bool ioport_in(unsigned int port, unsigned int width)
 	bool denied;
 
 	if (width == 1)
-		asm volatile ("clc; inb %%dx, %%al"
-			      : "=@ccc" (denied), "+a" (eax) : "d" (dx));
+		asm volatile ("clc; inb %%dx, %%al" : "=@ccc" (denied), "+a" (eax) : "d" (dx));
 	else if (width == 2)
-		asm volatile ("clc; inw %%dx, %%ax"
-			      : "=@ccc" (denied), "+a" (eax) : "d" (dx));
+		asm volatile ("clc; inw %%dx, %%ax" : "=@ccc" (denied), "+a" (eax) : "d" (dx));
 	else
-		asm volatile ("clc; inl %%dx, %%eax"
-			      : "=@ccc" (denied), "+a" (eax) : "d" (dx));
-
+		asm volatile ("clc; inl %%dx, %%eax" : "=@ccc" (denied), "+a" (eax) : "d" (dx));
 	return !denied;
 }
 
@@ -137,23 +126,21 @@ static inline bool ioport_outb(unsigned int port)
 	bool denied;
 
 	asm volatile ("clc; outb %%al, %%dx" : "=@ccc" (denied) : "a" (0), "d" (dx));
-
 	return !denied;
 }
 
-/*
- * Ports which may be read
- */
-
+/* The ports that may not be read, and the CPUs that may be used */
 static uint8_t ioport_claimed[IOPORT_NR];
+static cpu_set_t ioport_cpus;
 
 static inline void ioport_init(void)
 {
-	unsigned int from, to, port, known = 0;
+	unsigned int from, to, known = 0;
 	char line[256];
 	FILE *file;
 
 	sethandler(SIGSEGV, ioport_on_sigsegv, 0);
+	sched_getaffinity(0, sizeof(ioport_cpus), &ioport_cpus);
 
 	/* No file, and one that hides the numbers, tell nothing: touch none. */
 	memset(ioport_claimed, 1, sizeof(ioport_claimed));
@@ -166,10 +153,8 @@ static inline void ioport_init(void)
 		if (to && !known++)
 			memset(ioport_claimed, 0, sizeof(ioport_claimed));
 		/* What a bridge passes on is claimed by the devices behind it */
-		if (strstr(line, ": PCI Bus "))
-			continue;
-		for (port = from; known && port <= to; port++)
-			ioport_claimed[port] = 1;
+		if (!strstr(line, ": PCI Bus "))
+			memset(ioport_claimed + from, 1, to - from + 1);
 	}
 	if (file)
 		fclose(file);
@@ -182,12 +167,10 @@ static inline bool ioport_may_read(unsigned int port, unsigned int num)
 
 	if (end > IOPORT_NR)
 		return false;
-
 	for (; port < end; port++) {
 		if (port != IOPORT_POST && ioport_claimed[port])
 			return false;
 	}
-
 	return true;
 }
 
@@ -205,14 +188,32 @@ static inline int ioport_find(unsigned int num, unsigned int align,
 		if (port % align == phase && ioport_may_read(port, num))
 			return port;
 	}
-
 	return -1;
 }
 
-/*
- * Processes
- */
+/* The @nth CPU that may be used, -1 if there are fewer */
+static inline int ioport_cpu(int nth)
+{
+	int cpu;
 
+	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (CPU_ISSET(cpu, &ioport_cpus) && !nth--)
+			return cpu;
+	}
+	return -1;
+}
+
+/* Pin a task, 0 for the caller */
+static inline int ioport_pin(pid_t tid, int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return sched_setaffinity(tid, sizeof(set), &set) ? -errno : 0;
+}
+
+/* The process that a child shall not outlive */
 static pid_t ioport_parent;
 
 static inline void ioport_die_with_parent(void)
@@ -233,20 +234,15 @@ static inline pid_t ioport_fork(void)
 		ioport_parent = parent;
 		ioport_die_with_parent();
 	}
-
 	return pid;
 }
 
-/* waitpid() that goes on after a signal */
-static inline pid_t ioport_wait(pid_t pid, int *status)
+/* Wait for a child to end, or to stop if it is traced. Returns its status, or -1 */
+static inline int ioport_wait(pid_t pid)
 {
-	pid_t ret;
+	int status;
 
-	do {
-		ret = waitpid(pid, status, __WALL);
-	} while (ret < 0 && errno == EINTR);
-
-	return ret;
+	return waitpid(pid, &status, __WALL) == pid ? status : -1;
 }
 
 /* Let the caller be traced, and stop */
@@ -267,18 +263,18 @@ static inline pid_t ioport_fork_stopped(void)
 		ioport_stop();
 		_exit(EINTR);
 	}
-	if (pid < 0 || ioport_wait(pid, &status) != pid)
+	if (pid < 0)
 		return -errno;
+	status = ioport_wait(pid);
 	if (!WIFSTOPPED(status))
 		return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
-
 	return pid;
 }
 
 static inline void ioport_end(pid_t pid)
 {
 	kill(pid, SIGKILL);
-	ioport_wait(pid, NULL);
+	ioport_wait(pid);
 }
 
 /* Give up root and all capabilities */
@@ -288,53 +284,20 @@ static inline int ioport_become_nobody(void)
 	    setresgid(IOPORT_NOBODY, IOPORT_NOBODY, IOPORT_NOBODY) ||
 	    setresuid(IOPORT_NOBODY, IOPORT_NOBODY, IOPORT_NOBODY))
 		return -errno;
-
 	/* A change of the credentials resets it. */
 	if (ioport_parent)
 		ioport_die_with_parent();
-
 	return 0;
 }
 
-/* Pin a task, 0 for the caller, to a CPU, or to the first of its own if < 0 */
-static inline int ioport_pin(pid_t tid, int cpu)
-{
-	cpu_set_t set;
-
-	if (cpu < 0) {
-		if (sched_getaffinity(tid, sizeof(set), &set))
-			return -errno;
-		while (!CPU_ISSET(++cpu, &set))
-			;
-	}
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-
-	return sched_setaffinity(tid, sizeof(set), &set) ? -errno : 0;
-}
-
-static inline uint64_t ioport_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
-
-/*
- * The model of a bitmap, and the bitmap that the kernel keeps for a task
- */
-
-/* Set bits disable a port, as in the TSS and in the regset */
+/* A bitmap, or the model of one. As in the TSS, bits that are set disable a port */
 struct ioport_map {
 	uint8_t		deny[IOPORT_MAP_BYTES];
 };
 
-static inline void ioport_clear_all(struct ioport_map *map)
-{
-	memset(map->deny, 0xff, sizeof(map->deny));
-}
+static const struct ioport_map ioport_none = {
+	.deny = { [0 ... IOPORT_MAP_BYTES - 1] = 0xff }
+};
 
 /* Do to the model what ioperm(@from, @num, @turn_on) does to the bitmap */
 static inline void ioport_set(struct ioport_map *map, unsigned int from,
@@ -350,6 +313,16 @@ static inline void ioport_set(struct ioport_map *map, unsigned int from,
 	}
 }
 
+/* Call ioperm(), and do the same to the model if that works */
+static inline int ioport_change(struct ioport_map *map, unsigned int from,
+				unsigned int num, bool turn_on)
+{
+	if (ioperm(from, num, turn_on))
+		return -1;
+	ioport_set(map, from, num, turn_on);
+	return 0;
+}
+
 /* May all ports of an access be used? It must not leave the port space. */
 static inline bool ioport_allows(const struct ioport_map *map,
 				 unsigned int port, unsigned int num)
@@ -358,81 +331,11 @@ static inline bool ioport_allows(const struct ioport_map *map,
 
 	if (end > IOPORT_NR)
 		return false;
-
 	for (; port < end; port++) {
 		if (map->deny[port / 8] & (1U << (port % 8)))
 			return false;
 	}
-
 	return true;
-}
-
-static inline bool ioport_allows_any(const struct ioport_map *map)
-{
-	struct ioport_map none;
-
-	ioport_clear_all(&none);
-
-	return memcmp(map, &none, sizeof(none));
-}
-
-/*
- * Read the bitmap of a stopped tracee: what ioperm() has enabled, iopl() does
- * not count. Returns 0, -ENXIO if the task has no bitmap, or another error;
- * then no port is enabled in @map.
- */
-static inline int ioport_view(pid_t pid, struct ioport_map *map)
-{
-	struct iovec iov = {
-		.iov_base = map->deny,
-		.iov_len = sizeof(map->deny),
-	};
-
-	ioport_clear_all(map);
-	if (ptrace(PTRACE_GETREGSET, pid, (void *)NT_386_IOPERM, &iov))
-		return -errno;
-
-	return iov.iov_len == sizeof(map->deny) ? 0 : -EMSGSIZE;
-}
-
-/*
- * The same of the caller. A task cannot trace itself, but a child has the very
- * same bitmap until one of the two changes it.
- */
-static inline int ioport_view_self(struct ioport_map *map)
-{
-	pid_t pid = ioport_fork_stopped();
-	int ret = pid;
-
-	ioport_clear_all(map);
-	if (pid > 0) {
-		ret = ioport_view(pid, map);
-		ioport_end(pid);
-	}
-
-	return ret;
-}
-
-/* The first port at which two bitmaps differ, IOPORT_NR if they are equal */
-static inline unsigned int ioport_differs(const struct ioport_map *a,
-					  const struct ioport_map *b)
-{
-	unsigned int port;
-
-	for (port = 0; port < IOPORT_NR; port++) {
-		if (ioport_allows(a, port, 1) != ioport_allows(b, port, 1))
-			break;
-	}
-
-	return port;
-}
-
-/* May the port not be read, or does INB do what the model says? */
-static inline bool ioport_agrees(const struct ioport_map *model,
-				 unsigned int port)
-{
-	return !ioport_may_read(port, 1) ||
-	       ioport_inb(port) == ioport_allows(model, port, 1);
 }
 
 /* Are the eight ports of a byte and those around it all the same? */
@@ -445,46 +348,56 @@ static inline bool ioport_uniform(const struct ioport_map *map, unsigned int byt
 }
 
 /*
- * Compare a model with the stored bitmap, of the caller or of a stopped tracee,
- * and with what INB of the caller does: at all ports, or with @was where
- * something changes or did in that one, and here and there between. Returns what
- * is wrong, or an empty string.
+ * Compare a model with the bitmap that the kernel keeps and with what INB does,
+ * at all ports, or with @was where something changes or did in that one, and
+ * here and there between. @pid: look at the bitmap of a stopped tracee only.
+ * Returns what is wrong, or an empty string.
  */
 static inline const char *ioport_wrong(const struct ioport_map *model,
 				       const struct ioport_map *was, pid_t pid)
 {
-	struct ioport_map seen;
+	/* A task cannot trace itself, but a child has the very same bitmap. */
+	pid_t child = pid ?: ioport_fork_stopped();
+	struct ioport_map seen = ioport_none;
+	struct iovec iov = { seen.deny, sizeof(seen.deny) };
 	static char text[64];
 	unsigned int port;
-	int ret;
+	bool alike = false;
+	int error;
 
-	ret = pid ? ioport_view(pid, &seen) : ioport_view_self(&seen);
-	if (ret && ret != -ENXIO)
-		return strerror(-ret);
-	if (ioport_allows_any(model) != !ret)
-		return ret ? "no bitmap" : "a bitmap without ports";
+	if (child < 0)
+		return strerror(-child);
+	error = ptrace(PTRACE_GETREGSET, child, (void *)NT_386_IOPERM, &iov) ? errno : 0;
+	if (!pid)
+		ioport_end(child);
+	if (error && error != ENXIO)
+		return strerror(error);
+	/* Of iopl() there is nothing in the bitmap */
+	if (!memcmp(model, &ioport_none, sizeof(*model)) != !!error)
+		return error ? "no bitmap" : "a bitmap without ports";
+	if (!error && iov.iov_len != sizeof(seen))
+		return "a bitmap of another size";
 	if (memcmp(model, &seen, sizeof(seen))) {
-		sprintf(text, "port 0x%x is wrong in the bitmap",
-			ioport_differs(model, &seen));
+		for (port = 0; model->deny[port / 8] == seen.deny[port / 8]; port += 8)
+			;
+		sprintf(text, "the bitmap is wrong at one of 8 ports from 0x%x on", port);
 		return text;
 	}
 
 	for (port = 0; port < IOPORT_NR && !pid; port++) {
-		if (was && (port + 1) % IOPORT_LINE > 1 &&
-		    ioport_uniform(model, port / 8) && ioport_uniform(was, port / 8))
+		if (port % 8 == 0 && was)
+			alike = ioport_uniform(model, port / 8) && ioport_uniform(was, port / 8);
+		/* Where all is alike, a port of each line is enough */
+		if (alike && port % (IOPORT_LINE + 1))
 			continue;
-		if (!ioport_agrees(model, port)) {
+		if (ioport_may_read(port, 1) &&
+		    ioport_inb(port) != ioport_allows(model, port, 1)) {
 			sprintf(text, "port 0x%x is wrong for INB", port);
 			return text;
 		}
 	}
-
 	return "";
 }
-
-/*
- * What is missing
- */
 
 static inline bool ioport_has_rawio(void)
 {
@@ -497,36 +410,10 @@ static inline bool ioport_has_rawio(void)
 	       data[0].effective & (1U << CAP_SYS_RAWIO);
 }
 
-static inline bool ioport_locked_down(void)
+/* Is this a kernel without X86_IOPL_IOPERM? */
+static inline bool ioport_missing(void)
 {
-	char line[128] = "";
-	FILE *file;
-
-	file = fopen("/sys/kernel/security/lockdown", "r");
-	if (!file)
-		return false;
-	if (!fgets(line, sizeof(line), file))
-		line[0] = '\0';
-	fclose(file);
-
-	return strstr(line, "[integrity]") || strstr(line, "[confidentiality]");
-}
-
-/* Try to enable a port in a child. Returns 0 or the error of ioperm(). */
-static inline int ioport_errno(void)
-{
-	int status;
-	pid_t pid;
-
-	pid = ioport_fork();
-	if (pid < 0)
-		return -errno;
-	if (!pid)
-		_exit(ioperm(IOPORT_POST, 1, 1) ? errno : 0);
-	if (ioport_wait(pid, &status) != pid || !WIFEXITED(status))
-		return -EINTR;
-
-	return -WEXITSTATUS(status);
+	return ioperm(0, 0, 0) && errno == ENOSYS;
 }
 
 /*
@@ -535,18 +422,27 @@ static inline int ioport_errno(void)
  */
 static inline const char *ioport_skip_reason(void)
 {
-	switch (ioport_errno()) {
-	case -ENOSYS:
-		return "no ioperm(): kernel without X86_IOPL_IOPERM";
-	case -EPERM:
-		if (!ioport_has_rawio())
-			return "no CAP_SYS_RAWIO: not root";
-		if (ioport_locked_down())
-			return "kernel lockdown";
-		return "refused with CAP_SYS_RAWIO: lockdown, user namespace, seccomp or LSM";
-	default:
+	if (!ioperm(IOPORT_POST, 1, 1)) {
+		ioperm(IOPORT_POST, 1, 0);
 		return NULL;
 	}
+	if (errno == EPERM)
+		return ioport_has_rawio() ? "lockdown, user namespace, seccomp or LSM" :
+					    "no CAP_SYS_RAWIO";
+	return ioport_missing() ? "no ioperm(): kernel without X86_IOPL_IOPERM" : NULL;
+}
+
+/*
+ * What most tests begin with: no ports, although they are inherited, and one
+ * CPU. Returns why nothing can be tested, or NULL.
+ */
+static inline const char *ioport_setup(void)
+{
+	ioport_init();
+	ioperm(0, IOPORT_NR, 0);
+	iopl(0);
+	ioport_pin(0, ioport_cpu(0));
+	return ioport_skip_reason();
 }
 
 #endif /* __SELFTESTS_X86_IOPORT_HELPER_H */
