@@ -35,11 +35,11 @@ WORDS = {
     "growth-up": "a port in each of 128 lines, one by one",
     "growth-down": "the same from the highest",
 }
-# Ports of the tasks as both programs take them.
+# Ports of the tasks as ioperm_turns takes them.
 CARDS = ("0x378-0x37a+0xd800-0xd807", "0x378-0x37a+0xdc00-0xdc07")
 PCIUTILS = "0xcf8-0xcff+0xc000-0xcffe"
-# What ioperm_latency times beside its own cases.
-TASK_CASES = {
+# What ioperm_turns times beside the cases of ioperm_latency.
+PAIRS = {
     "shared-65535": "65535,=",
     "pair-1024-1025": "1024,1025",
     "pair-65534-65535": "65534,65535",
@@ -55,15 +55,13 @@ TASK_CASES = {
         0, 31, 63, 64, 127, 511, 512, 1023, 1024, 2048, 4096, 8192, 12288,
         16384, 24576, 32768, 40960, 49152, 57344, 65535)},
 }
-TASK_WORDS = [word for name, tasks in TASK_CASES.items()
-              for word in ("--tasks", f"{name}={tasks}")]
 ROUNDS = {
     "none, none, none": "none,none,none",
     "0x62 and 0x66, 0x70": "0x62+0x66,0x70-0x71",
     "0x80, 0x81, iopl(3)": "0x80,0x81,iopl",
     "0x80, 65535, iopl(3)": "0x80,65535,iopl",
     "0x80, 65535, two parallel ports": f"0x80,65535,{CARDS[0]}",
-    "two parallel ports, every other line, iopl(3)": f"{CARDS[0]},lines,iopl",
+    "two parallel ports, every other line, iopl(3)": f"{CARDS[0]},0/1024,iopl",
     "0x80, 0x81, 0x82, iopl(3)": "0x80,0x81,0x82,iopl",
     "0x81, one that changes": "0x81,~0x80",
     "65535, one that changes": "65535,~0x80",
@@ -106,7 +104,7 @@ def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
 
     side: names the logs.  cases: only these, by default all.
     """
-    words = ["--case", f"@({'|'.join(cases)})"] if cases else TASK_WORDS
+    words = ["--case", f"@({'|'.join(cases)})"] if cases else []
     options = {"icount": "" if kvm else "wait-idle", "kvm": kvm}
     found = run_in_guest(folder, f"bench-{side}",
                          selftest(f"x86/{PORTS}_64"), words, **options)
@@ -117,9 +115,11 @@ def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
 
 def measure_turns(folder: Path, name: str,
                   **options: Any) -> list[dict[str, Any]]:
-    """Time ROUNDS and GROWTH in a guest; return them as further cases."""
-    kinds = dict.fromkeys(ROUNDS, "round") | dict.fromkeys(GROWTH, "call")
-    words = [f"{place}={spec}" for place, spec in enumerate(ROUNDS.values())]
+    """Time PAIRS, ROUNDS and GROWTH in a guest; return them as cases."""
+    kinds = dict.fromkeys(PAIRS, "switch") | dict.fromkeys(
+        ROUNDS, "round") | dict.fromkeys(GROWTH, "call")
+    words = [f"{place}={spec}" for place, spec in enumerate(
+        [*PAIRS.values(), *ROUNDS.values()])]
     said = boot(folder, shlex.join([str(build_bench(TURNS)), *words,
                                     *GROWTH.values()]), cpus=1, name=name,
                 timeout=GUEST_SECONDS, **options)

@@ -3,10 +3,11 @@
  * How long a round takes of tasks with I/O ports that run in turn on one CPU.
  *
  * Each argument is a case: a name, '=', and the ports of each task, separated
- * by commas: none, all, iopl (after iopl(3)), lines (a port in every other line
- * of 512) or ranges such as 0x378-0x37a+0xdc00-0xdc07. '~' in front: the task
- * enables or disables port 0x90 each time before it yields. 'up' or 'down' alone:
- * the time in which one task enables a port in each of the 128 lines, one by one.
+ * by commas: none, all, iopl (after iopl(3)), '=' (those of the first task, which
+ * it inherits), ranges such as 0x378-0x37a+0xdc00-0xdc07 or FIRST/STEP, a port in
+ * each STEP. '~' in front: the task enables or disables port 0x90 each time before
+ * it yields. 'up' or 'down' alone: the time in which one task enables a port in
+ * each of the 128 lines, one by one.
  *
  * Prints the case and the median in TSC ticks, of ROUNDS calls of sched_yield() by
  * the first task. A case that could not run ends the program with 1. No port is
@@ -51,15 +52,16 @@ static int take_ports(const char *ports)
 			err(1, "iopl");
 	} else if (!strcmp(ports, "all")) {
 		enable(0, NR_PORTS, 1);
-	} else if (!strcmp(ports, "lines")) {
-		for (unsigned long port = 0; port < NR_PORTS; port += 2 * LINE)
-			enable(port, 1, 1);
-	} else if (strcmp(ports, "none")) {
+	} else if (strcmp(ports, "none") && strcmp(ports, "=")) {
 		do {
-			unsigned long from = strtoul(ports, &end, 0), to = from;
+			unsigned long from = strtoul(ports, &end, 0), to = from, step = 0;
 
 			if (*end == '-')
 				to = strtoul(end + 1, &end, 0);
+			else if (*end == '/')
+				step = strtoul(end + 1, &end, 0);
+			for (unsigned long port = from; step && port < NR_PORTS; port += step)
+				enable(port, 1, 1);
 			enable(from, to - from + 1, 1);
 			ports = end + 1;
 		} while (*end == '+');
@@ -111,17 +113,18 @@ static unsigned long long rounds(char *tasks)
 	char *first = strsep(&tasks, ","), *other;
 	int changes;
 
+	if (tasks && strchr(tasks, '='))
+		take_ports(first);
 	while ((other = strsep(&tasks, ","))) {
-		pid_t parent = getpid(), child = fork();
+		pid_t child = fork();
 
 		if (child < 0)
 			err(1, "fork");
 		if (!child) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			changes = take_ports(other);
-			while (getppid() == parent)
+			for (;;)
 				turn(changes);
-			_exit(0);
 		}
 	}
 	changes = take_ports(first);

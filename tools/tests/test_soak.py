@@ -20,7 +20,7 @@ from tools.count import Count, listed
 ROWS = {row.name: row for rows in soak.jobs(8, 2).values() for row in rows}
 KTAP = "1..3\nok 1 global.one\nok 2 a.two # SKIP no\nok 3 global.three\n"
 MIGRATE = "1..2\nok 1 a\nok 2 # SKIP exit-migrate: needs two CPUs\n"
-FAULTS = "1..1\nok 1 task.a # SKIP no\n"
+FAULTS = "1..1\nok 1 without_memory.a # SKIP no\n"
 WAKES = "# iopl: CPU 0: wakes {} hits {}\n"
 NOTHING = "1..1\nok 1 ioperm_refused.nothing_at_first\n"
 
@@ -30,7 +30,7 @@ NOTHING = "1..1\nok 1 ioperm_refused.nothing_at_first\n"
     ("2cpus", "ioperm_64", KTAP, "'ioperm_64: a.two', 'a skip that"),
     ("2cpus", "ioperm_drop_race_32", MIGRATE, "exit-migrate', 'a skip that"),
     ("1cpu", "ioperm_drop_race_32", MIGRATE, ""),
-    ("4cpus", "ioperm_faults_64", FAULTS, ""),
+    ("4cpus", "ioperm_boundaries_64", FAULTS, ""),
     # Under load anything may skip, and nothing may fail.
     ("ports", "ioperm_64", KTAP, ""),
     ("ports", "ioperm_64", KTAP.replace("ok 3", "not ok 3"), "1 failed"),
