@@ -126,8 +126,6 @@ static void do_calls(struct __test_metadata *_metadata, const struct call *calls
 	}
 }
 
-#define DO_CALLS(calls)		do_calls(_metadata, calls, ARRAY_SIZE(calls))
-
 /* The same call at places that are @step ports apart, with four comparisons */
 static void repeat(struct __test_metadata *_metadata, unsigned int from, unsigned int num,
 		   bool turn_on, int step, int times)
@@ -370,7 +368,7 @@ TEST_F_TIMEOUT(ports, holes, IOPORT_TIMEOUT)
 	/* The others instead */
 	repeat(_metadata, base, 1, true, 2, LINE);
 	repeat(_metadata, base + 1, 1, false, 2, LINE);
-	DO_CALLS(fill);
+	do_calls(_metadata, fill, ARRAY_SIZE(fill));
 }
 
 TEST_F_TIMEOUT(ports, downwards, IOPORT_TIMEOUT)
@@ -448,7 +446,7 @@ TEST_F_TIMEOUT(sequence, pairs, IOPORT_TIMEOUT)
 			{ 0, IOPORT_NR, 0 },
 		};
 
-		DO_CALLS(calls);
+		do_calls(_metadata, calls, ARRAY_SIZE(calls));
 	}
 }
 
@@ -482,7 +480,7 @@ static const struct call chosen[] = {
 
 TEST_F_TIMEOUT(sequence, chosen_calls, IOPORT_TIMEOUT)
 {
-	DO_CALLS(chosen);
+	do_calls(_metadata, chosen, ARRAY_SIZE(chosen));
 }
 
 /*
@@ -566,7 +564,7 @@ FIXTURE_TEARDOWN(without_memory) {}
 
 TEST_F_TIMEOUT(without_memory, chosen_calls, IOPORT_TIMEOUT)
 {
-	DO_CALLS(chosen);
+	do_calls(_metadata, chosen, ARRAY_SIZE(chosen));
 }
 
 TEST_F(without_memory, iopl_and_back)

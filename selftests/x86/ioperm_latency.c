@@ -265,8 +265,9 @@ static void run_case(const struct latency_case *c, const char *skip, FILE *json)
 	}
 
 	qsort(sh->sample, rounds, sizeof(sh->sample[0]), compare);
-	sprintf(figures, "\"rounds\": %lu, \"min\": %llu, \"p50\": %llu, \"p99\": %llu, \"max\": %llu",
-		rounds, sh->sample[0], sh->sample[(rounds - 1) / 2],
+	sprintf(figures, "\"rounds\": %lu, \"min\": %llu, \"p50\": %llu, ",
+		rounds, sh->sample[0], sh->sample[(rounds - 1) / 2]);
+	sprintf(figures + strlen(figures), "\"p99\": %llu, \"max\": %llu",
 		sh->sample[(rounds - 1) * 99 / 100], sh->sample[rounds - 1]);
 	if (sh->verdict != OK)
 		sprintf(figures, "\"reason\": \"%s\"", sh->reason);
@@ -318,7 +319,7 @@ int main(int argc, char **argv)
 		ksft_exit_fail_perror("mmap");
 
 	if (json)
-		fprintf(json, "{\"benchmark\": \"ioperm_latency\", \"unit\": \"tsc\", \"cases\": [\n");
+		fputs("{\"benchmark\": \"ioperm_latency\", \"unit\": \"tsc\", \"cases\": [\n", json);
 	for (c = cases; c < end; c++) {
 		if (fnmatch(pattern, c->name, FNM_EXTMATCH))
 			continue;

@@ -679,38 +679,38 @@ TEST_F_TIMEOUT(tasks, name, IOPORT_TIMEOUT)				\
 
 /* The end of a task that has the same bitmap, or had it, takes nothing. */
 CASE(exit_takes_nothing,
-	{ A, have, LOW | BELOW },
-	{ A, start, B }, { TEST, end, B },
-	{ A, start, B | THREAD }, { TEST, end, B },
-	{ A, start, B }, { B, have, BELOW }, { TEST, end, B },
-	{ A, start, B | THREAD }, { B, have, BELOW }, { TEST, end, B },
-	{ A, start, B }, { B, have, HIGH }, { TEST, end, B },
-	{ A, start, B | THREAD }, { B, have, HIGH }, { TEST, end, B },
-	/* If the bitmap were freed, this one would get the memory. */
-	{ C, have, MID | HIGH }, { TEST, end, A }, { TEST, end, C });
+     { A, have, LOW | BELOW },
+     { A, start, B }, { TEST, end, B },
+     { A, start, B | THREAD }, { TEST, end, B },
+     { A, start, B }, { B, have, BELOW }, { TEST, end, B },
+     { A, start, B | THREAD }, { B, have, BELOW }, { TEST, end, B },
+     { A, start, B }, { B, have, HIGH }, { TEST, end, B },
+     { A, start, B | THREAD }, { B, have, HIGH }, { TEST, end, B },
+     /* If the bitmap were freed, this one would get the memory. */
+     { C, have, MID | HIGH }, { TEST, end, A }, { TEST, end, C });
 
 /* The bitmap is shared, and then it is not, so that it changes in place. */
 CASE(failed_fork,
-	{ A, have, ALL }, { A, start, B },
-	{ B, failed_fork, 0 }, { A, have, ALL & ~HIGH },
-	/* If it were freed, the other ones would get the memory. */
-	{ B, failed_fork, 0 }, { B, have, ALL & ~LOW }, { C, have, ALL & ~MID },
-	{ B, failed_fork, 0 }, { B, have, IOPL }, { D, have, ALL & ~MID },
-	{ B, failed_fork, 0 }, { B, have, 0 }, { E, have, ALL & ~MID },
-	{ B, failed_fork, 0 });
+     { A, have, ALL }, { A, start, B },
+     { B, failed_fork, 0 }, { A, have, ALL & ~HIGH },
+     /* If it were freed, the other ones would get the memory. */
+     { B, failed_fork, 0 }, { B, have, ALL & ~LOW }, { C, have, ALL & ~MID },
+     { B, failed_fork, 0 }, { B, have, IOPL }, { D, have, ALL & ~MID },
+     { B, failed_fork, 0 }, { B, have, 0 }, { E, have, ALL & ~MID },
+     { B, failed_fork, 0 });
 
 /* A task with a bitmap of its own, and one that shares it, both keep it. */
 CASE(exec_keeps,
-	{ A, have, LOW | HIGH }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A },
-	{ A, have, 0 }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A },
-	{ A, have, IOPL }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A },
-	{ A, have, MID | IOPL }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A });
+     { A, have, LOW | HIGH }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A },
+     { A, have, 0 }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A },
+     { A, have, IOPL }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A },
+     { A, have, MID | IOPL }, { A, start, B }, { TEST, exec, B }, { TEST, exec, A });
 
 CASE(exec_keeps_without_privileges,
-	{ A, have, BELOW | NEXT }, { A, start, B },
-	{ B, become, NOBODY }, { TEST, exec, B }, { A, become, NOBODY }, { TEST, exec, A },
-	{ A, have, IOPL }, { A, start, B },
-	{ B, become, NOBODY }, { TEST, exec, B }, { A, become, NOBODY }, { TEST, exec, A });
+     { A, have, BELOW | NEXT }, { A, start, B },
+     { B, become, NOBODY }, { TEST, exec, B }, { A, become, NOBODY }, { TEST, exec, A },
+     { A, have, IOPL }, { A, start, B },
+     { B, become, NOBODY }, { TEST, exec, B }, { A, become, NOBODY }, { TEST, exec, A });
 
 /* What it has stays, and can be given back. Nothing else is possible. */
 static void may_only_revoke(struct __test_metadata *_metadata, enum who who)
@@ -752,44 +752,44 @@ CASE(seccomp_filter, { A, have, LOW | MID }, { A, filter_calls, 0 }, { A, start,
 
 /* Cannot be undone. What a task has stays, and that is all. */
 CASE(lockdown_takes_nothing,
-	{ A, have, LOW | MID },
-	{ B, have, LOW | MID }, { B, level, 1 },
-	{ C, have, LOW | MID }, { C, level, 2 },
-	{ TEST, lock_down, 0 },
-	{ A, no_more_than, 0 }, { A, have, LOW }, { A, no_more_than, 0 },
-	{ B, no_more_than, 1 }, { B, have, LOW }, { B, no_more_than, 1 },
-	{ C, no_more_than, 2 }, { C, have, LOW }, { C, no_more_than, 2 });
+     { A, have, LOW | MID },
+     { B, have, LOW | MID }, { B, level, 1 },
+     { C, have, LOW | MID }, { C, level, 2 },
+     { TEST, lock_down, 0 },
+     { A, no_more_than, 0 }, { A, have, LOW }, { A, no_more_than, 0 },
+     { B, no_more_than, 1 }, { B, have, LOW }, { B, no_more_than, 1 },
+     { C, no_more_than, 2 }, { C, have, LOW }, { C, no_more_than, 2 });
 
 CASE(iopl_levels,
-	{ A, level, 0 }, { A, level, 1 }, { A, level, 2 }, { A, level, 3 }, { A, level, 2 },
-	{ A, level, 1 }, { A, level, 3 }, { A, level, 1 }, { A, level, 3 }, { A, level, 0 },
-	{ B, have, MID },
-	{ B, level, 1 }, { B, level, 2 }, { B, level, 3 }, { B, level, 2 }, { B, level, 3 },
-	{ B, level, 1 }, { B, level, 0 }, { B, level, 3 }, { B, level, 3 }, { B, level, 0 });
+     { A, level, 0 }, { A, level, 1 }, { A, level, 2 }, { A, level, 3 }, { A, level, 2 },
+     { A, level, 1 }, { A, level, 3 }, { A, level, 1 }, { A, level, 3 }, { A, level, 0 },
+     { B, have, MID },
+     { B, level, 1 }, { B, level, 2 }, { B, level, 3 }, { B, level, 2 }, { B, level, 3 },
+     { B, level, 1 }, { B, level, 0 }, { B, level, 3 }, { B, level, 3 }, { B, level, 0 });
 
 /* What each CPU saw last is older than what the task has now. B never has a port. */
 CASE(migrate_after_change,
-	{ B, move_to, 1 },
-	{ A, have, ALL }, { A, move_to, 1 }, { A, have, MID | HIGH }, { A, move_to, 0 },
-	{ A, have, 0 }, { A, move_to, 1 }, { A, have, LOW | NEXT }, { A, move_to, 0 },
-	{ A, have, IOPL }, { A, move_to, 1 }, { A, have, IOPL | LOW }, { A, move_to, 0 },
-	{ A, have, LOW }, { A, move_to, 1 }, { A, have, IOPL }, { A, move_to, 0 },
-	{ A, have, 0 }, { A, move_to, 1 }, { A, have, HIGH }, { A, move_to, 0 });
+     { B, move_to, 1 },
+     { A, have, ALL }, { A, move_to, 1 }, { A, have, MID | HIGH }, { A, move_to, 0 },
+     { A, have, 0 }, { A, move_to, 1 }, { A, have, LOW | NEXT }, { A, move_to, 0 },
+     { A, have, IOPL }, { A, move_to, 1 }, { A, have, IOPL | LOW }, { A, move_to, 0 },
+     { A, have, LOW }, { A, move_to, 1 }, { A, have, IOPL }, { A, move_to, 0 },
+     { A, have, 0 }, { A, move_to, 1 }, { A, have, HIGH }, { A, move_to, 0 });
 
 /*
  * The last bitmap in the TSS of a CPU that is taken offline is the one of A. When
  * the CPU is back, that comes first, and the next time B. C never has a port.
  */
 CASE(cpu_offline_online,
-	{ A, have, LOW | HIGH }, { B, have, MID | NEXT }, { B, move_to, 1 },
+     { A, have, LOW | HIGH }, { B, have, MID | NEXT }, { B, move_to, 1 },
 
-	{ B, move_to, 0 }, { C, move_to, 0 }, { A, move_to, 1 },
-	{ TEST, set_online, 0 }, { A, move_to, 0 }, { TEST, set_online, 1 },
-	{ A, move_to, 1 }, { B, move_to, 1 }, { C, move_to, 1 },
+     { B, move_to, 0 }, { C, move_to, 0 }, { A, move_to, 1 },
+     { TEST, set_online, 0 }, { A, move_to, 0 }, { TEST, set_online, 1 },
+     { A, move_to, 1 }, { B, move_to, 1 }, { C, move_to, 1 },
 
-	{ B, move_to, 0 }, { C, move_to, 0 }, { A, move_to, 1 },
-	{ TEST, set_online, 0 }, { A, move_to, 0 }, { TEST, set_online, 1 },
-	{ B, move_to, 1 }, { C, move_to, 1 });
+     { B, move_to, 0 }, { C, move_to, 0 }, { A, move_to, 1 },
+     { TEST, set_online, 0 }, { A, move_to, 0 }, { TEST, set_online, 1 },
+     { B, move_to, 1 }, { C, move_to, 1 });
 
 static int drop_on_flag(void *unused)
 {
@@ -855,8 +855,8 @@ static long toggle_and_check(long times)
 
 /* After 65536 changes of one bitmap, another one is not taken for it. */
 CASE(many_changes,
-	{ A, have, LOW }, { B, have, MID }, { A, toggle, 65536 - 150 },
-	{ TEST, toggle_and_check, 200 });
+     { A, have, LOW }, { B, have, MID }, { A, toggle, 65536 - 150 },
+     { TEST, toggle_and_check, 200 });
 
 /* Keep a value in a register of the FPU for a while */
 static __attribute__((target("sse2"))) long use_fpu(long wanted)

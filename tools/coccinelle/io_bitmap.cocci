@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/// Nobody but arch/x86/kernel/ioport.c looks into a task's I/O bitmap: all
-/// readers ask current_may_use_ports() or io_bitmap_view(), so that none can
-/// read past a short allocation or forget iopl(3).
+/// Nobody but arch/x86/kernel/ioport.c looks into a task's I/O bitmap, and only
+/// tss_copy_io_bitmap() copies it: all readers ask current_may_use_ports() or
+/// io_bitmap_view(), so that none can read past a short allocation or forget
+/// iopl(3).
 //
 // Confidence: High
 // Options: --no-includes --include-headers
@@ -30,10 +31,12 @@ E.io_bitmap->bitmap@p
 p << typed.p;
 @@
 
-coccilib.report.print_report(p[0], "direct use of an I/O bitmap")
+if p[0].current_element != "tss_copy_io_bitmap":
+  coccilib.report.print_report(p[0], "direct use of an I/O bitmap")
 
 @script:python depends on report@
 p << member.p;
 @@
 
-coccilib.report.print_report(p[0], "direct use of an I/O bitmap")
+if p[0].current_element != "tss_copy_io_bitmap":
+  coccilib.report.print_report(p[0], "direct use of an I/O bitmap")
