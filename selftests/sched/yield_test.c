@@ -264,7 +264,7 @@ TEST_F_TIMEOUT(yield, test, 15)
 		SKIP(return, "%s", alone ? "too few waits" : "others used the CPU");
 	EXPECT_LE(variant->least, b->share);
 	EXPECT_GE(variant->most ?: 100, b->share);
-	if (first->role == WORKER)
+	if (first->role == WORKER && variant->others.role != WORKER)
 		EXPECT_GE(b->share, 0.9 * a->share);
 	EXPECT_LE(b->late, b->waits / 100);
 	EXPECT_GE(now, variant->kept * before);
@@ -307,7 +307,7 @@ CASE(lock_by_weight) {
 	.nr = 7, .ms = 3000, .kept = 0.7 };
 CASE(only_yielders) {
 	.first = { WORKER, S2 }, .others = { WORKER, S2 },
-	.nr = 9, .ms = 1000, .least = 5, .most = 20, .kept = 0.5 };
+	.nr = 9, .ms = 1000, .least = 2, .most = 30, .kept = 0.5 };
 CASE(bystander) {
 	.first = { HOG, S2 }, .others = { STORMER, MSEC(100), MSEC(400), -10 },
 	.nr = 1, .ms = 1000, .least = 33, .limit = MSEC(28) };

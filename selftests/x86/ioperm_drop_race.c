@@ -90,17 +90,17 @@ static void set_timer(int nr, uint64_t expires)
 static uint64_t drop_begin;
 
 /*
- * Called directly before the drop: make the timers expire at a random point of
- * it, as the window can be as short as one instruction. Every eighth time they
- * do so later, anywhere in the loop.
+ * Called directly before the drop: make timers that do not run expire at a random
+ * point of it, as the window can be as short as one instruction. Every eighth time
+ * they do so later, anywhere in the loop.
  */
 static void before_drop(void)
 {
 	static uint32_t armed[MAX_CPUS];
 	uint64_t begin = now_ns() + shm->settle_ns;
-	uint64_t expires = begin + (rnd(8) ? rnd(shm->drop_ns + 1) : 20000 + rnd(30001));
+	uint32_t later = rnd(8) ? 0 : 20000 + rnd(30001), turns;
 	int i, cpu = sched_getcpu();
-	uint32_t turns;
+	bool wait = false;
 
 	shm->moves += cpu != shm->cpu;
 	ioport_store(shm->cpu, cpu);
@@ -108,15 +108,16 @@ static void before_drop(void)
 		/* Is its timer running, or has it ended? */
 		if (ioport_load(shm->wakes[i]) != armed[i])
 			continue;
-		set_timer(i, expires);
+		set_timer(i, begin + (later ?: rnd(shm->drop_ns + 1)));
 		armed[i]++;
+		wait = !later;
 	}
-	/* Mostly it is just enough. */
-	if (now_ns() > begin)
+	/* It takes time to set them: mostly it is just enough. */
+	if (wait && now_ns() > begin)
 		shm->settle_ns += 200;
-	else if (shm->settle_ns > MIN_SETTLE_NS)
+	else if (wait && shm->settle_ns > MIN_SETTLE_NS)
 		shm->settle_ns--;
-	while (now_ns() < begin)
+	while (wait && now_ns() < begin)
 		;
 	drop_begin = now_ns();
 
@@ -293,16 +294,14 @@ int main(int argc, char **argv)
 	int i;
 
 	for (i = 1; i < argc; i += 2) {
-		if (i + 1 < argc && !strcmp(argv[i], "--wakes")) {
-			nr_wakes = strtoul(argv[i + 1], NULL, 0);
-			min_wakes = nr_wakes;
-		} else if (i + 1 < argc && !strcmp(argv[i], "--seed")) {
+		if (i + 1 < argc && !strcmp(argv[i], "--wakes"))
+			nr_wakes = min_wakes = strtoul(argv[i + 1], NULL, 0);
+		else if (i + 1 < argc && !strcmp(argv[i], "--seed"))
 			seed = strtoul(argv[i + 1], NULL, 0);
-		} else if (i + 1 < argc && !strcmp(argv[i], "--case")) {
+		else if (i + 1 < argc && !strcmp(argv[i], "--case"))
 			only = argv[i + 1];
-		} else {
+		else
 			ksft_exit_fail_msg("[--wakes N] [--seed N] [--case NAME]\n");
-		}
 	}
 
 	ksft_print_header();

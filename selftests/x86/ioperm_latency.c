@@ -319,7 +319,7 @@ int main(int argc, char **argv)
 		ksft_exit_fail_perror("mmap");
 
 	if (json)
-		fputs("{\"benchmark\": \"ioperm_latency\", \"unit\": \"tsc\", \"cases\": [\n", json);
+		fputs("{\"benchmark\": \"ioperm_latency\", \"unit\": \"tsc\", \"cases\": [", json);
 	for (c = cases; c < end; c++) {
 		if (fnmatch(pattern, c->name, FNM_EXTMATCH))
 			continue;

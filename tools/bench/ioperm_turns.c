@@ -3,14 +3,14 @@
  * How long a round takes of tasks with I/O ports that run in turn on one CPU.
  *
  * Each argument is a case: a name, '=', and the ports of each task, separated
- * by commas: none, all, iopl (after iopl(3)), '=' (those of the first task, which
- * it inherits), ranges such as 0x378-0x37a+0xdc00-0xdc07 or FIRST/STEP, a port in
- * each STEP. '~' in front: the task enables or disables port 0x90 each time before
- * it yields. 'up' or 'down' alone: the time in which one task enables a port in
- * each of the 128 lines, one by one.
+ * by commas: none, all, iopl (after iopl(3)), '=' (those of the first task, by
+ * fork()), or ranges such as 0x378-0x37a+0xdc00-0xdc07 or 0/1024, a port in each
+ * 1024. '~' in front: the task enables or disables port 0x90 each time before it yields. 'up' or 'down' alone:
+ * the time in which one task enables a port in each of the 128 lines, one by one.
  *
  * Prints the case and the median in TSC ticks, of ROUNDS calls of sched_yield() by
- * the first task. A case that could not run ends the program with 1. No port is
+ * the first task, and with --json FILE as first arguments writes what
+ * ioperm_latency would. A case that could not run ends the program with 1. No port is
  * accessed.
  */
 #define _GNU_SOURCE
@@ -54,15 +54,15 @@ static int take_ports(const char *ports)
 		enable(0, NR_PORTS, 1);
 	} else if (strcmp(ports, "none") && strcmp(ports, "=")) {
 		do {
-			unsigned long from = strtoul(ports, &end, 0), to = from, step = 0;
+			unsigned long from = strtoul(ports, &end, 0), to = from;
+			unsigned long stride = NR_PORTS;
 
 			if (*end == '-')
 				to = strtoul(end + 1, &end, 0);
 			else if (*end == '/')
-				step = strtoul(end + 1, &end, 0);
-			for (unsigned long port = from; step && port < NR_PORTS; port += step)
-				enable(port, 1, 1);
-			enable(from, to - from + 1, 1);
+				stride = strtoul(end + 1, &end, 0);
+			for (; from < NR_PORTS; from += stride, to += stride)
+				enable(from, to - from + 1, 1);
 			ports = end + 1;
 		} while (*end == '+');
 		if (*end)
@@ -111,10 +111,10 @@ static unsigned long long rounds(char *tasks)
 {
 	static unsigned long long ticks[ROUNDS];
 	char *first = strsep(&tasks, ","), *other;
-	int changes;
+	int changes = 0, shares = tasks && *tasks == '=';
 
-	if (tasks && strchr(tasks, '='))
-		take_ports(first);
+	if (shares)
+		changes = take_ports(first);
 	while ((other = strsep(&tasks, ","))) {
 		pid_t child = fork();
 
@@ -127,7 +127,8 @@ static unsigned long long rounds(char *tasks)
 				turn(changes);
 		}
 	}
-	changes = take_ports(first);
+	if (!shares)
+		changes = take_ports(first);
 	for (int i = 0; i < WARM_UP; i++)
 		turn(changes);
 	for (int i = 0; i < ROUNDS; i++) {
@@ -139,10 +140,19 @@ static unsigned long long rounds(char *tasks)
 	return median(ticks, ROUNDS);
 }
 
+/* How ioperm_latency calls what has so many tasks. */
+static const char *kind_of(const char *tasks)
+{
+	const char *comma = tasks ? strchr(tasks, ',') : NULL;
+
+	return !comma ? "call" : strchr(comma + 1, ',') ? "round" : "switch";
+}
+
 int main(int argc, char **argv)
 {
 	struct sched_param param = { .sched_priority = 1 };
 	int status, failed = 0;
+	FILE *json = NULL;
 	cpu_set_t cpu;
 
 	CPU_ZERO(&cpu);
@@ -150,20 +160,37 @@ int main(int argc, char **argv)
 	if (sched_setaffinity(0, sizeof(cpu), &cpu) ||
 	    sched_setscheduler(0, SCHED_FIFO, &param))
 		err(1, "SCHED_FIFO on one CPU");
-	for (int i = 1; i < argc; i++) {
+	if (argc > 2 && !strcmp(argv[1], "--json")) {
+		json = fopen(argv[2], "w");
+		if (!json)
+			err(1, "%s", argv[2]);
+		fprintf(json, "{\"benchmark\": \"ioperm_turns\", \"unit\": \"tsc\", \"cases\": [");
+		fflush(json);
+	}
+	for (int i = json ? 3 : 1; i < argc; i++) {
 		/* Each case in a process of its own, whose end is that of its tasks. */
 		pid_t child = fork();
 
 		if (!child) {
 			char *name = strsep(&argv[i], "=");
 			int down = !strcmp(name, "down");
+			const char *kind = kind_of(argv[i]);
+			unsigned long long p50 = argv[i] ? rounds(argv[i]) : growth(down);
 
-			printf("%s %llu\n", name, argv[i] ? rounds(argv[i]) : growth(down));
+			printf("%s %llu\n", name, p50);
 			fflush(stdout);
+			if (json) {
+				fprintf(json, "%s\n{\"name\": \"%s\", \"kind\": \"%s\", \"status\": \"ok\", "
+					"\"rounds\": %d, \"p50\": %llu}", i > 3 ? "," : "", name, kind,
+					argv[i] ? ROUNDS : GROWTHS, p50);
+				fflush(json);
+			}
 			_exit(0);
 		}
 		if (child < 0 || waitpid(child, &status, 0) < 0 || status)
 			failed = 1;
 	}
+	if (json && (fprintf(json, "\n]}\n") < 0 || fclose(json)))
+		err(1, "--json");
 	return failed;
 }

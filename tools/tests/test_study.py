@@ -194,7 +194,7 @@ def test_what_was_measured_is_written_and_compared(
     replace(measure, RESULTS=tmp_path, LOGS=tmp_path, run_logged=run_logged,
             build_program=Path)
     with pytest.raises(Fail, match="blas_yield.3 failed"):
-        measure.run(["ioperm_latency", "blas_yield"])
+        measure.run(["ioperm_turns", "blas_yield"])
     path, = tmp_path.glob("measure-*.json")
     found = json.loads(path.read_text())
     assert len(found["cells"]) == 3 and "CPUs" in found["machine"]
