@@ -294,14 +294,16 @@ int main(int argc, char **argv)
 	int i;
 
 	for (i = 1; i < argc; i += 2) {
-		if (i + 1 < argc && !strcmp(argv[i], "--wakes"))
-			nr_wakes = min_wakes = strtoul(argv[i + 1], NULL, 0);
-		else if (i + 1 < argc && !strcmp(argv[i], "--seed"))
+		if (i + 1 < argc && !strcmp(argv[i], "--wakes")) {
+			nr_wakes = strtoul(argv[i + 1], NULL, 0);
+			min_wakes = nr_wakes;
+		} else if (i + 1 < argc && !strcmp(argv[i], "--seed")) {
 			seed = strtoul(argv[i + 1], NULL, 0);
-		else if (i + 1 < argc && !strcmp(argv[i], "--case"))
+		} else if (i + 1 < argc && !strcmp(argv[i], "--case")) {
 			only = argv[i + 1];
-		else
+		} else {
 			ksft_exit_fail_msg("[--wakes N] [--seed N] [--case NAME]\n");
+		}
 	}
 
 	ksft_print_header();
