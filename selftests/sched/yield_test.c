@@ -202,8 +202,8 @@ static bool measure(struct shared *found, const struct plan *plan, int nr, int m
 FIXTURE(yield) {};
 FIXTURE_TEARDOWN(yield) {}
 /*
- * A first task beside @nr others: its share in percent; one wait of 100 may be
- * longer than @limit; what the last tasks keep of their turns.
+ * A first task beside @nr others: its share in percent; one wait of 20 may be
+ * longer than @limit, for hosts stop guests; what the last tasks keep of their turns.
  */
 FIXTURE_VARIANT(yield)
 {
@@ -266,7 +266,7 @@ TEST_F_TIMEOUT(yield, test, 15)
 	EXPECT_GE(variant->most ?: 100, b->share);
 	if (first->role == WORKER && variant->others.role != WORKER)
 		EXPECT_GE(b->share, 0.9 * a->share);
-	EXPECT_LE(b->late, b->waits / 100);
+	EXPECT_LE(b->late, b->waits / 20);
 	EXPECT_GE(now, variant->kept * before);
 	/* The bit is what matters, but not to slices of a tick or less. */
 	if (first->role == WORKER && first->slice == MSEC(100))
