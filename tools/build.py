@@ -63,7 +63,8 @@ def _guest(*more: str, commit: str = "applied", **rest: str) -> Kernel:
 COMMITS = {"base": "base", "series": "applied"}
 KERNELS = {
     **{side: _guest(commit=COMMITS[side]) for side in SIDES},
-    **{name: _guest(name) for name in ("debug", "faults", "kvm")},
+    **{name: _guest(name) for name in ("debug", "faults")},
+    **{f"{side}_kvm": _guest("kvm", commit=COMMITS[side]) for side in SIDES},
     **{f"series_{name}": _guest(f"gates/{name}")
        for name in ("hz100", "hz250")},
     **{name: _guest(commit=name) for name in ("history_8k", "history_prefix")},

@@ -7,7 +7,7 @@ outside (see guest/tiny.py): how long a call takes depends on where in a tick
 it falls, so the figures repeat only where everything does.
 
 Run as a program, it measures all cases in several phases of the tick, on base
-and series, and prints the worst.
+and series, and prints the worst; with --kvm, KVM's directed yield instead.
 """
 
 import argparse
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from tools.build import SIDES, build_bench, build_sides, image
-from tools.core import (LOGS, RESULTS, at_once, build_lock, digest, read_json,
-                        run_main, say, shown_path, write_atomically,
-                        write_json)
+from tools.core import (LOGS, RESULTS, Fail, at_once, build_lock, digest,
+                        read_json, run_main, say, shown_path,
+                        write_atomically, write_json)
 from tools.figures import Samples, result_of
 from tools.guest.tiny import (HARDWARE, REPEATABLE, REPEATABLE_KERNEL,
                               boot_tiny)
 from tools.ktap import Run
 from tools.tables import console, number, numbers, ratio, table
 
-YIELD = "yield_latency"
+YIELD, DIRECTED = "yield_latency", "directed_yield"
 COLUMNS = ("base", "off", "series")
 REPORT = "/report.json"
 GUEST_SECONDS = 900
@@ -257,6 +257,22 @@ def worst_rows(samples: Samples) -> Iterator[list[str]]:
                     number(pick(ratios) if ratios else None, 2)]
 
 
+def print_directed() -> None:
+    """Let KVM run in emulated guests, and print how often a directed yield
+    runs the virtual CPU that it names."""
+    for side in SIDES:
+        folder = build_sides([f"{side}_kvm"])[f"{side}_kvm"]
+        run, _ = run_isolated(
+            folder / "arch/x86/boot/bzImage",
+            build_bench(DIRECTED, static=True), [],
+            LOGS / f"{DIRECTED}-{side}.ktap", timeout=GUEST_SECONDS,
+            seconds=PROGRAM_SECONDS)
+        if run.status:
+            raise Fail(f"{DIRECTED} measured nothing on the {side}:\n"
+                       f"{run.output}")
+        say(f"{side}\n{run.output}")
+
+
 def main() -> None:
     """Measure all cases of yield_latency in several phases of the tick, and
     print the worst."""
@@ -265,8 +281,13 @@ def main() -> None:
                         help="microseconds after a tick (0, 300 and 700)")
     parser.add_argument("arguments", nargs="*", default=["--all"],
                         help="of yield_latency, after -- (--all)")
+    parser.add_argument("--kvm", action="store_true", help="measure KVM's "
+                        "directed yield instead; no KVM is needed here")
     options = parser.parse_args()
     with build_lock():
+        if options.kvm:
+            print_directed()
+            return
         build_sides()
         found = measure_rows({side: image(side) for side in SIDES},
                              options.phase or [0, 300, 700],

@@ -38,7 +38,7 @@ from tools.series.apply import begin, is_kernel
 MUTANTS = ROOT / "tools/mutants"
 IMAGES = BUILD / "images"
 REPORT = RESULTS / "mutants.json"
-KINDS = ("mutants", "faults", "kvm")
+KINDS = ("mutants", "faults")
 # What a guest can do other than fail a test case: in a run, a case like the
 # others.
 EVENTS = ("panic", "hang", "splat")

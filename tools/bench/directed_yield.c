@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How often KVM's directed yield runs the virtual CPU that it names.
+ *
+ * Two virtual CPUs are threads on one CPU, beside 1 to 7 hogs, all with slices
+ * of 2.8 ms. One counts. The other names it in a hypercall, which makes KVM call
+ * yield_to(), and looks whether the count is another one when it runs again.
+ *
+ * It measures and reports; no figure makes it fail. For x86-64, one CPU is used.
+ */
+#include "bench_helpers.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <linux/kvm.h>
+#include <linux/kvm_para.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+#define MAX_HOGS	7
+#define START		(2 * NSEC_PER_SEC)
+#define MEASURE		(2 * NSEC_PER_SEC)
+
+/* All memory of the virtual machine, at its address 0. */
+struct guest {
+	unsigned int calls, ran, count;
+	unsigned char code[4096 - 12];
+};
+
+/* 16-bit code: one counts. */
+static const unsigned char counts[] = {
+	0x66, 0xff, 0x06, 0x08, 0x00,		/* 0: incl count */
+	0xeb, 0xf9,				/*    jmp 0b */
+};
+
+/* The other waits until it does, and then begins to name it. */
+static const unsigned char names[] = {
+	0x66, 0x83, 0x3e, 0x08, 0x00, 0x00,	/* 0: cmpl $0, count */
+	0x74, 0xf8,				/*    je 0b */
+	0x66, 0x89, 0xf8,			/* 1: mov %edi, %eax */
+	0x66, 0x8b, 0x36, 0x08, 0x00,		/*    mov count, %esi */
+	0x0f, 0x01, 0xd9,			/*    vmmcall */
+	0x66, 0xff, 0x06, 0x00, 0x00,		/*    incl calls */
+	0x66, 0x3b, 0x36, 0x08, 0x00,		/*    cmp count, %esi */
+	0x74, 0xe9,				/*    je 1b */
+	0x66, 0xff, 0x06, 0x04, 0x00,		/*    incl ran */
+	0xeb, 0xe2,				/*    jmp 1b */
+};
+
+/* As struct sched_attr, which not all C libraries have. */
+static const struct {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t slice, deadline, period;
+} slices = { .size = 48, .slice = 2800000 };
+
+static bool set_slice(void)
+{
+	return !syscall(SYS_sched_setattr, 0, &slices, 0);
+}
+
+static bool set_vcpu(int vcpu, int entry)
+{
+	struct kvm_mp_state state = { KVM_MP_STATE_RUNNABLE };
+	struct kvm_regs regs = {
+		.rflags = 2, .rdi = KVM_HC_SCHED_YIELD, .rbx = 1,
+		.rip = offsetof(struct guest, code) + entry };
+	struct kvm_lapic_state apic;
+	struct kvm_sregs sregs;
+
+	if (ioctl(vcpu, KVM_GET_SREGS, &sregs) || ioctl(vcpu, KVM_GET_LAPIC, &apic))
+		return false;
+	sregs.cs.base = 0;
+	sregs.cs.selector = 0;
+	/* KVM finds a virtual CPU by its ID once its APIC was set. */
+	return !ioctl(vcpu, KVM_SET_SREGS, &sregs) && !ioctl(vcpu, KVM_SET_REGS, &regs) &&
+	       !ioctl(vcpu, KVM_SET_LAPIC, &apic) &&
+	       !ioctl(vcpu, KVM_SET_MP_STATE, &state);
+}
+
+static void *run_vcpu(void *vcpu)
+{
+	set_slice();
+	for (;;)
+		ioctl((long)vcpu, KVM_RUN, 0);
+	return NULL;
+}
+
+/* Make a virtual machine with both virtual CPUs; returns what is missing. */
+static const char *start(struct guest *guest)
+{
+	struct kvm_userspace_memory_region memory = {
+		.memory_size = sizeof(*guest), .userspace_addr = (long)guest };
+	struct kvm_enable_cap apics = { .cap = KVM_CAP_SPLIT_IRQCHIP };
+	int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC), vm, i;
+	pthread_t thread;
+	long vcpu[2];
+
+	if (kvm < 0)
+		return "no /dev/kvm";
+	memcpy(guest->code, counts, sizeof(counts));
+	memcpy(guest->code + sizeof(counts), names, sizeof(names));
+	vm = ioctl(kvm, KVM_CREATE_VM, 0);
+	if (vm < 0 || ioctl(vm, KVM_ENABLE_CAP, &apics) ||
+	    ioctl(vm, KVM_SET_USER_MEMORY_REGION, &memory))
+		return "KVM makes no virtual machine";
+	for (i = 0; i < 2; i++)
+		vcpu[i] = ioctl(vm, KVM_CREATE_VCPU, i);
+	if (!set_vcpu(vcpu[0], sizeof(counts)) || !set_vcpu(vcpu[1], 0))
+		return "KVM makes no virtual CPUs";
+	for (i = 0; i < 2; i++) {
+		if (pthread_create(&thread, NULL, run_vcpu, (void *)vcpu[i]))
+			return "no thread";
+	}
+	return NULL;
+}
+
+static long long sleep_ns(long long ns)
+{
+	sleep_until(now_ns() + ns);
+	return ns;
+}
+
+static void measure(struct result *res, struct guest *guest, int hogs)
+{
+	const char *missing;
+	unsigned int calls, ran;
+	pid_t pid[MAX_HOGS];
+	long long left;
+	int i;
+
+	for (i = 0; i < hogs; i++) {
+		pid[i] = fork_bound();
+		while (!pid[i] && set_slice())
+			for (;;)
+				;
+	}
+	missing = start(guest);
+	if (missing)
+		report(SKIP, "%s", missing);
+	for (left = START; !missing && left > 0 &&
+	     !__atomic_load_n(&guest->calls, __ATOMIC_RELAXED);)
+		left -= sleep_ns(NSEC_PER_MSEC);
+	calls = __atomic_load_n(&guest->calls, __ATOMIC_RELAXED);
+	ran = __atomic_load_n(&guest->ran, __ATOMIC_RELAXED);
+	if (!missing && calls)
+		sleep_ns(MEASURE);
+	calls = __atomic_load_n(&guest->calls, __ATOMIC_RELAXED) - calls;
+	ran = __atomic_load_n(&guest->ran, __ATOMIC_RELAXED) - ran;
+	for (i = 0; i < hogs; i++) {
+		kill(pid[i], SIGKILL);
+		waitpid(pid[i], NULL, 0);
+	}
+	if (!missing && calls < 20)
+		report(SKIP, "the virtual CPUs hardly run: %u calls", calls);
+	add_figure(res, "calls", calls);
+	add_figure(res, "ran_percent", calls ? 100. * ran / calls : NAN);
+}
+
+int main(void)
+{
+	const struct sched_param param = { .sched_priority = 50 };
+	struct result res;
+	int hogs, status;
+
+	problem = map_shared(sizeof(*problem));
+	/* It wakes up beside the hogs; these and the virtual CPUs are not SCHED_FIFO. */
+	if (!pin_to(first_cpu()) || sched_setscheduler(0, SCHED_FIFO, &param)) {
+		fprintf(stderr, "directed_yield: needs root, for SCHED_FIFO\n");
+		return EXIT_FAILURE;
+	}
+	for (hogs = 1; hogs <= MAX_HOGS; hogs += 2) {
+		pid_t pid;
+
+		memset(&res, 0, sizeof(res));
+		snprintf(res.name, sizeof(res.name), "directed-yield-hogs-%d", hogs);
+		/* The virtual CPUs end with the process. */
+		pid = fork_bound();
+		if (!pid) {
+			struct guest *guest = map_shared(sizeof(*guest));
+
+			measure(&res, guest, hogs);
+			end_case(&res);
+			_exit(res.verdict);
+		}
+		if (waitpid(pid, &status, 0) < 0 || !WIFEXITED(status))
+			return EXIT_FAILURE;
+		nr_cases[WEXITSTATUS(status)]++;
+	}
+	return exit_status();
+}
