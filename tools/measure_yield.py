@@ -69,7 +69,8 @@ FIGURES = (
 
 
 def run_isolated(kernel: Path, program: Path, words: Sequence[str], log: Path,
-                 report: str = "", kvm: bool = False, **more: Any
+                 report: str = "", kvm: bool = False, cpus: int = 1,
+                 **more: Any
                  ) -> tuple[Run, str]:
     """Run a program in a guest that gets nothing from outside.
 
@@ -77,7 +78,7 @@ def run_isolated(kernel: Path, program: Path, words: Sequence[str], log: Path,
     guest, whose text is returned with the run.  more: as boot_tiny() has it.
     """
     (_, run), *files = boot_tiny(
-        kernel, [(program, words)], cpus=1, bits=64, name=log.stem,
+        kernel, [(program, words)], cpus=cpus, bits=64, name=log.stem,
         machine=HARDWARE if kvm else REPEATABLE,
         append="" if kvm else REPEATABLE_KERNEL, settle=SETTLE_SECONDS,
         files=[report] if report else [], **more)

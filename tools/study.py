@@ -146,7 +146,8 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     # seconds: by the guest's clock, which skips what is idle.
     run, report = run_isolated(
         build.image(cell.kernel), DATA / "guest.sh", cell.words, log, REPORT,
-        timeout=3600, seconds=12 * 3600, memory="2G", also=closure(files))
+        timeout=3600, seconds=12 * 3600, memory="2G",
+        cpus=STUDY["programs"][cell.key].get("cpus", 1), also=closure(files))
     # 4: all cases were skipped, which the JSON says.
     return shown(result_of(cell.name, run.status, log, report, (0, 4)))
 

@@ -2,8 +2,8 @@
 /*
  * A program that yields: OpenBLAS's threads call sched_yield() while they wait
  * for each other. How many products of two matrices it gets done in a second,
- * with several threads on one CPU, beside tasks that compute all the time, and
- * how much of the CPU these keep.
+ * with several threads on one CPU, or on some, beside tasks that compute all the
+ * time, and how much of a CPU these keep.
  *
  *	blas_yield [OPTION]... THREADS:HOGS...
  *
@@ -19,7 +19,7 @@
 #define MAX_HOGS	64
 
 static double seconds = 1;
-static unsigned long slice_us;
+static unsigned long slice_us, nr_cpus = 1;
 static char *json_path;
 
 /* The slice of this task and of those that it makes. */
@@ -34,6 +34,24 @@ static void set_slice(void)
 
 	if (slice_us && syscall(SYS_sched_setattr, 0, &attr, 0))
 		report(SKIP, "sched_setattr: %s", strerror(errno));
+}
+
+/* Use the first CPUs of those that we may use. */
+static void pin_to_some(void)
+{
+	unsigned long i, left = nr_cpus;
+	cpu_set_t set;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	for (i = 0; i < CPU_SETSIZE; i++) {
+		if (CPU_ISSET(i, &set) && left)
+			left--;
+		else
+			CPU_CLR(i, &set);
+	}
+	sched_setaffinity(0, sizeof(set), &set);
+	if (left)
+		report(SKIP, "fewer than %lu CPUs", nr_cpus);
 }
 
 static void multiply(void)
@@ -62,6 +80,7 @@ static void measure(struct result *res, int threads, int hogs)
 	int i;
 
 	snprintf(res->name, sizeof(res->name), "threads-%d-hogs-%d", threads, hogs);
+	pin_to_some();
 	set_slice();
 	openblas_set_num_threads(threads);
 	multiply();
@@ -95,6 +114,8 @@ int main(int argc, char **argv)
 		  .max = 60, .help = "how long each case takes" },
 		{ .name = "slice", .kind = WHOLE, .value = &slice_us, .max = 100000,
 		  .help = "slices of all tasks in us, 0 for the default" },
+		{ .name = "cpus", .kind = WHOLE, .value = &nr_cpus, .min = 1, .max = 64,
+		  .help = "how many CPUs all tasks use together" },
 		{ .name = "json", .kind = TEXT, .value = &json_path,
 		  .help = "a file for the results" },
 		{}
@@ -107,7 +128,6 @@ int main(int argc, char **argv)
 	/* The library makes threads for all CPUs before main() begins. */
 	if (!getenv("OPENBLAS_NUM_THREADS")) {
 		setenv("OPENBLAS_NUM_THREADS", "1", 1);
-		pin_to(first_cpu());
 		execv("/proc/self/exe", argv);
 	}
 	problem = map_shared(sizeof(*problem));
