@@ -79,7 +79,7 @@ export: ## write patches/, series and the copies from build/tree
 submit: ## write patches for git am, signed off by NAME= EMAIL=; never sends
 	$(call run,submit)
 
-lab: ## write job definitions for a LAVA lab, see tools/lab/README.md
+lab: ## install and run a LAVA server below build/lab: tools/lab/README.md
 	$(call run,lab,$(if $(FILES),--jobs,--run))
 
 deb: ## build Debian packages of the patched kernel

@@ -2,9 +2,8 @@
 """Measure what sched_yield() does, on base and series and with its bit off.
 
 On the series each case runs twice in one boot, with the scheduler's feature
-YIELD_TICK off and on.  Nothing comes into the guest from
-outside (see guest/tiny.py): how long a call takes depends on where in a tick
-it falls, so the figures repeat only where everything does.
+YIELD_TICK off and on.  The guest is isolated and deterministic (see
+guest/tiny.py): how long a call takes depends on where in a tick it falls.
 
 Run as a program, it measures all cases in several phases of the tick, on base
 and series, and prints the worst; with --kvm, KVM's directed yield instead.
@@ -72,7 +71,7 @@ def run_isolated(kernel: Path, program: Path, words: Sequence[str], log: Path,
                  report: str = "", kvm: bool = False, cpus: int = 1,
                  **more: Any
                  ) -> tuple[Run, str]:
-    """Run a program in a guest that gets nothing from outside.
+    """Run a program in an isolated, deterministic guest.
 
     log: keeps its output, and names the console.  report: a file of the
     guest, whose text is returned with the run.  more: as boot_tiny() has it.

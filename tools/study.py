@@ -5,7 +5,7 @@ A cell is one program of tools/study-data/experiments.toml on one kernel, once.
 The same command goes on with the cells that are not in build/results/study, or
 are of another kernel or program there.  'make report' turns them into a page.
 
-Nothing comes into the guest from outside, so a busy host changes no figure.
+The guest is isolated and deterministic, so a busy host changes no figure.
 Between two runs differ when the program begins, its seed and its phase.
 """
 

@@ -2,8 +2,8 @@
 """Boot a kernel into an initramfs that runs programs.
 
 For kernels that cannot use the host's files (a 32-bit kernel beside a 64-bit
-user land), and for measurements that shall repeat to the last digit: nothing
-from outside comes in but the clock, and REPEATABLE takes that away too.  The
+user land), and for measurements that shall repeat to the last digit: the guest
+is isolated, and with REPEATABLE, which counts instructions, deterministic.  The
 init is init.c; what the programs print comes over the serial console, with
 the marks of tools.ktap.  Programs are static, or what they load comes along
 (closure()).
