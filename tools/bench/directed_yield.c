@@ -134,9 +134,10 @@ static void measure(struct result *res, struct guest *guest, int hogs)
 
 	for (i = 0; i < hogs; i++) {
 		pid[i] = fork_bound();
-		while (!pid[i] && set_slice())
-			for (;;)
-				;
+		if (!pid[i] && !set_slice())
+			_exit(1);
+		while (!pid[i])
+			;
 	}
 	missing = start(guest);
 	if (missing)
