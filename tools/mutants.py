@@ -68,6 +68,7 @@ class Setup:
     kernel: str = "mutants"
     cpus: int = 0
     append: str = ""
+    arguments: str = ""
 
     def target(self) -> str:
         """Return the program as build_selftests() has it; "" for KUnit."""
@@ -98,7 +99,7 @@ class Setup:
         if self.program == KUNIT_SUITE:
             return "dmesg"
         if self.target() != RACE or self.cpus:
-            return str(program)
+            return f"{program} {self.arguments}".strip()
         return race_command(program, RACE_CASES, RACE_SEEDS, RACE_WAKES)
 
 
@@ -151,7 +152,8 @@ def read_mutant(path: Path) -> Job:
         if name == "Caught-by" and (
                 value in EVENTS or case and program == setup.program):
             wanted.append(case or value)
-        elif name == "Kernel" and value in KINDS or name == "Append":
+        elif name == "Kernel" and value in KINDS or \
+                name in ("Append", "Arguments"):
             setup = replace(setup, **{name.lower(): value})
         elif name == "Cpus" and re.fullmatch("[1-9]", value):
             setup = replace(setup, cpus=int(value))

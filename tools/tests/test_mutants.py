@@ -53,11 +53,11 @@ def read(place: Path, text: str, name: str = "window/01-bug") -> mutants.Job:
 def test_all_that_a_patch_says(tmp_path: Path) -> None:
     job = read(tmp_path, patch(
         "bug", CAUGHT, "Caught-by: window: t*: 2", "Caught-by: splat",
-        "Kernel: faults", "Cpus: 4", "Append: a=1 b"))
+        "Kernel: faults", "Cpus: 4", "Append: a=1 b", "Arguments: -t c"))
     assert job.name == "01-window-bug"
     assert job.about == "What the bug is."
     assert job.wanted == ("one", "t*: 2", "splat")
-    assert job.setup == mutants.Setup("window", "faults", 4, "a=1 b")
+    assert job.setup == mutants.Setup("window", "faults", 4, "a=1 b", "-t c")
     assert job.diff == diff(20, "bug")
 
 
