@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tests share: fake kernels, a copy of the repository, runs.
-
-A test runs a module of tools/ as a user would, as a process, with a build
-folder of its own: the fixture `box`.
-"""
+"""What the tests share: fake kernels, and the fixture `box`, in which a
+module of tools/ runs as a user runs it, with a build folder of its own."""
 
 import os
 import shutil
@@ -22,21 +19,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
-# A shell starts a job in the background with SIGINT ignored, and what these
-# tests start and interrupt would inherit that.
+# Ignored in what a shell starts in the background, and inherited from there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Read by every Python that a test starts: FAKE_FREE GiB of disk are free.
 SITECUSTOMIZE = """\
-import collections, os, shutil
-usage = collections.namedtuple("usage", "total used free")
+import os, shutil, types
 free = int(os.environ.get("FAKE_FREE", 100)) * 2**30
-shutil.disk_usage = lambda path: usage(200 * 2**30, 0, free)
+shutil.disk_usage = lambda path: types.SimpleNamespace(free=free)
 """
 BASE = """\
 VERSION PACKAGE SUITE TESTED
 7.3 linux-source-7.3 trixie-backports 7.3.4
 """
+
+Patches = dict[str, bytes]  # by name
 
 
 def lines(word: str, count: int = 40) -> str:
@@ -72,7 +69,7 @@ def environment(**more: object) -> dict[str, str]:
             **{name: str(value) for name, value in more.items()}}
 
 
-def git(place: Path, *args: object, check: bool = True) -> str:
+def git(place: Path, *args: object) -> str:
     """Run git as a user who has a name; return its stdout."""
     who = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER")
            for part, value in (("NAME", "A Tester"),
@@ -82,7 +79,7 @@ def git(place: Path, *args: object, check: bool = True) -> str:
         ["git", "-c", "safe.directory=*", *map(str, args)], cwd=place,
         env=environment(GIT_CONFIG_GLOBAL="/dev/null", **who),
         capture_output=True, text=True)
-    assert not check or not done.returncode, done.stderr + done.stdout
+    assert not done.returncode, done.stderr + done.stdout
     return done.stdout.strip()
 
 
@@ -91,6 +88,13 @@ def write(place: Path, files: dict[str, str | bytes]) -> None:
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def write_program(path: Path, text: str) -> Path:
+    """Write a program, which is a script of the shell."""
+    write(path.parent, {path.name: "#!/bin/sh\n" + text})
+    path.chmod(0o755)
+    return path
 
 
 def make_kernel(place: Path, version: str = "7 3 4") -> Path:
@@ -129,7 +133,7 @@ def snapshot(place: Path) -> dict[str, tuple]:
 
 
 def heed_signals() -> None:
-    """Be as a job in a terminal: nohup and a shell's & ignore signals."""
+    """Be as a job in a terminal: nohup and & let signals be ignored."""
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, signal.SIG_DFL)
 
@@ -151,18 +155,16 @@ class Box:
     build: Path
     bin: Path
 
-    def set_patches(self, patches: dict[str, bytes], *series: str) -> None:
+    def set_patches(self, patches: Patches) -> None:
         """Replace patches/ and series of the repository."""
         shutil.rmtree(self.repo / "patches", ignore_errors=True)
         (self.repo / "patches").mkdir()
         write(self.repo / "patches", patches)
-        write(self.repo, {"series": "# A heading.\n\n" + "\n".join(
-            series or sorted(patches))})
+        write(self.repo, {"series": "# A heading.\n\n"
+                          + "\n".join(sorted(patches))})
 
     def stub(self, name: str, text: str) -> None:
-        path = self.bin / name
-        path.write_text("#!/bin/sh\n" + text)
-        path.chmod(0o755)
+        write_program(self.bin / name, text)
 
     def stub_git(self, word: str, do: str, after: bool = False) -> None:
         """Let git do something before, or after, it works with a word."""
@@ -170,9 +172,6 @@ class Box:
         self.stub("git", f'case " $* " in *"{word}"*)\n'
                   + (f'"{real}" "$@"; {do}' if after else do)
                   + f';; esac\nexec "{real}" "$@"\n')
-
-    def unstub(self, name: str) -> None:
-        (self.bin / name).unlink()
 
     @property
     def hang(self) -> str:
@@ -212,8 +211,7 @@ class Box:
                     **env: object) -> Run:
         """Send a signal when a stub hangs: the module ends, all is clean.
 
-        after: the file that tells that it hangs; the signal is to the job
-        alone.
+        after: a file that tells when; the signal is to the job alone.
         """
         hangs = self.temp / (after or "hangs")
         hangs.unlink(missing_ok=True)
@@ -258,22 +256,31 @@ class Box:
         return git(self.build / "linux.git", "rev-parse", name)
 
 
-def wait_for(path: Path, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not path.exists() or not path.read_text():
-        assert time.monotonic() < end, f"{path} did not appear"
+def running(*words: str) -> int:
+    """Count the processes whose command has these words."""
+    return subprocess.run(
+        ["sh", "-c", "cat /proc/[0-9]*/cmdline"],
+        capture_output=True).stdout.count("\0".join(words).encode())
+
+
+def wait_until(what: str, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, f"not in a minute: {what}"
         time.sleep(0.02)
+
+
+def wait_for(path: Path) -> None:
+    wait_until(f"there is {path}", lambda: path.exists()
+               and path.read_text() != "")
 
 
 def check_gone(record: Path) -> None:
     """The process whose number a file holds has ended, or soon does."""
     state = Path(f"/proc/{int(record.read_text())}/stat")
-    for _ in range(250):
-        # What is left of a process that nobody waits for is Z.
-        if not state.exists() or ") Z " in state.read_text():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{record.name} still runs")
+    # What is left of a process that nobody waits for is Z.
+    wait_until(f"{record.name} ends", lambda: not state.exists()
+               or ") Z " in state.read_text())
 
 
 @pytest.fixture
@@ -302,7 +309,7 @@ def box(tmp_path: Path) -> Box:
 
 
 @pytest.fixture(scope="session")
-def patches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def patches(tmp_path_factory: pytest.TempPathFactory) -> Patches:
     """What git format-patch alone makes of COMMITS."""
     clone = make_clone(tmp_path_factory.mktemp("patched"))
     for subject, body, files in COMMITS:

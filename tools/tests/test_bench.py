@@ -1,39 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make bench: its tables, README.md, what is timed."""
+"""make bench: its tables, README.md, what is timed, the programs for that."""
 
 import json
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Box, write
+from conftest import ROOT, Box, heed_signals, write
 
-from tools import bench, measure_copy, measure_ports, measure_yield
+from tools import bench, measure_copy, measure_yield
 from tools.core import Fail
+from tools.figures import result_of
 from tools.guest import Result
 from tools.tables import console, table
 
 SIDES = ("base", "series")
-PORTS, MEMORY = "ioperm_latency", "ioperm_memory"
+PUBLISHED = (ROOT / "results/bench.json").read_text()
 
-
-def published(**figures: tuple[float | None, float | None]) -> dict[str, Any]:
-    """Return the published result with other figures.
-
-    They are the p50 of a switch or call, or the memory of ports, on base and
-    series, by the name of the case; None skips it.
-    """
-    report = json.loads((ROOT / "results/bench.json").read_text())
-    for place, side in enumerate(SIDES):
-        for program, figure in ((PORTS, "p50"), (MEMORY, "unreclaimable")):
-            for case in report["sides"][side][program]["cases"]:
-                if case["name"] in figures:
-                    case[figure] = figures[case["name"]][place]
-                    case["status"] = "skip" if case[figure] is None else "ok"
-    return report
-
-
-# --- tables and README.md --------------------------------------------------
 
 def test_a_table_in_markdown_and_for_a_terminal() -> None:
     rows = table(["call", "base"], [["ioperm", "5"], ["longer name", "123"]])
@@ -45,37 +33,32 @@ def test_a_table_in_markdown_and_for_a_terminal() -> None:
 
 
 def test_what_is_skipped_says_so_and_has_no_ratio() -> None:
-    rows = "\n".join(bench.tables(published(**{
-        "none": (1000, 1000), "pair-all": (4000, None),
-        "pair-0x80-65535": (4000, 1500), "sweep-0": (100, 90),
-        "sweep-65535": (None, 1), "port-0x80": (None, 131072)})))
+    figures = {"none": (1000, 1000), "pair-all": (4000, None),
+               "pair-0x80-65535": (4000, 1500), "sweep-0": (100, 90),
+               "sweep-65535": (None, 1), "port-0x80": (None, 131072)}
+    report = json.loads(PUBLISHED)
+    for place, programs in enumerate(report["sides"].values()):
+        for program, figure in (("ioperm_latency", "p50"),
+                                ("ioperm_memory", "unreclaimable")):
+            for case in programs[program]["cases"]:
+                if case["name"] in figures:
+                    case[figure] = figures[case["name"]][place]
+                    case["status"] = "skip" if case[figure] is None else "ok"
+    rows = "\n".join(bench.tables(report))
     for row in ("| pair-0x80-65535 | 4000 | 1500 | 0.38 | 4.00 | 1.50 |",
                 "| pair-all | 4000 | skipped | - | 4.00 | - |",
                 # Of the sweep, what both sides have.
                 "/90 = ", "| port-0x80 | skipped | 128 kB | - |"):
         assert row in rows, row
+    assert measure_yield.median(None, None, None) == bench.change(None, 4) == \
+        "-"
 
 
-def test_a_median_between_two_kinds_of_calls() -> None:
-    for figures, text in (((9.99e6, 1e3, 20.01e6), "0.00 or 20"),
-                          ((9.99e6, 9.98e6, 9.99e6), "9.99"),
-                          ((None, None, None), "-")):
-        assert measure_yield.median(*figures) == text
-
-
-def test_what_is_worse_says_so() -> None:
-    for figures, text in (((4, 5), "1.25 (worse)"), ((4, 5, True), "1.25"),
-                          ((5, 4, True), "0.80 (worse)"), ((5, 4), "0.80"),
-                          ((500, 501), "1.00"), ((None, 4), "-")):
-        assert bench.change(*figures) == text
-
-
-def test_what_is_published_is_what_publish_makes_of_the_figures(
-        box: Box) -> None:
+def test_publish_makes_what_is_published(box: Box) -> None:
     readme = (ROOT / "README.md").read_text()
     begin, end = (f"<!-- bench:{word} -->" for word in ("begin", "end"))
     before, rest = readme.split(begin)
-    write(box.build / "results", {"bench.json": json.dumps(published())})
+    write(box.build / "results", {"bench.json": PUBLISHED})
     write(box.repo, {
         "README.md": f"{before}{begin}old{end}{rest.split(end)[1]}",
         "results/tested.md": "<!-- tested:begin -->\n<!-- tested:end -->\n"})
@@ -95,39 +78,23 @@ def test_what_is_published_is_what_publish_makes_of_the_figures(
     ({"accel": "kvm"}, "ACCEL=tcg")])
 def test_what_has_no_pages(box: Box, change, words) -> None:
     if change is not None:
-        write(box.build / "results",
-              {"bench.json": json.dumps(published() | change)})
+        write(box.build / "results", {
+            "bench.json": json.dumps(json.loads(PUBLISHED) | change)})
     box.refused("tools.bench", "--pages", say=words)
     assert not (box.build / "results/bench.md").exists()
 
 
 @pytest.mark.parametrize("status, text", [
     (0, '{"cases": []}\n\n'), (1, "{}"), (None, "{}"), (0, '{"cut off')])
-@pytest.mark.parametrize("module, name, clock", [
-    (measure_ports, "boot", "'icount': 'wait-idle'"),
-    (measure_yield, "boot_tiny", "shift=0,sleep=off")])
-def test_what_the_program_wrote_comes_back_or_there_is_an_error(
-        replace, tmp_path, module, name, clock, status, text) -> None:
-    def boot(_, command, share=tmp_path, **options):
-        # Else the figures do not repeat.
-        assert clock in str(options) and options["cpus"] == 1
-        write(share, {"report.json": text})
-        result = Result(status, "said\n", tmp_path)
-        return result if name == "boot" else [
-            ("", result), ("", Result(0, text, tmp_path))]
-
-    builder = "selftest" if name == "boot" else "build_bench"
-    replace(module, **{name: boot, builder: lambda *_, **__: Path("program")})
-    measure = getattr(module, module.__name__.split(".")[1])
-    if "cases" in text:
-        assert measure(tmp_path, "series", ("none",)) == {"cases": []}
-        return
-    with pytest.raises(Fail, match=rf"status {status} .*\n    \| said"):
-        measure(tmp_path, "series", ("none",))
+def test_what_a_program_wrote_is_read_or_there_is_an_error(
+        tmp_path: Path, status: int | None, text: str) -> None:
+    write(tmp_path, {"log": "said\n"})
+    with nullcontext() if "cases" in text else pytest.raises(
+            Fail, match=rf"status {status} .*\n    \| said"):
+        assert result_of("it", status, tmp_path / "log", text) == {"cases": []}
 
 
-def test_rows_are_of_this_kernel_and_the_worst_phase_counts(
-        replace, tmp_path) -> None:
+def test_the_worst_phases_of_this_kernel(replace, tmp_path) -> None:
     """Of a share the lowest, of a time the highest."""
     ran, found = [], {("base", "0"): (4, 2e6), ("base", "9"): (2, 3e6),
                       ("series", "0"): (6, 1e6), ("series", "9"): (8, 2e6)}
@@ -161,8 +128,7 @@ def test_rows_are_of_this_kernel_and_the_worst_phase_counts(
     ("base", "= iobm->max;", "= 0;", "wrong copy: base, pair-0x80-65535"),
     ("series", "int io_bitmap_is_in(", "int gone(", "failed with status"),
     ("series", "tss_clean", "gone", r"no function tss_clean_io_bitmap\(\)")])
-def test_copies_are_timed_if_they_are_right(tmp_path, side, old, new,
-                                            words) -> None:
+def test_copies_are_timed_if_right(tmp_path, side, old, new, words) -> None:
     trees = {name: tmp_path / name for name in SIDES}
     for name, tree in trees.items():
         text = (ROOT / f"tools/tests/copies/{name}.c").read_text()
@@ -177,3 +143,58 @@ def test_copies_are_timed_if_they_are_right(tmp_path, side, old, new,
     assert found["cases"]["pair-0x80-65535"]["base"]["warm"] > 0
     rows = [row for row in measure_copy.tables(found) if row[:1] == "|"]
     assert len(rows) == 2 + len(found["cases"])
+
+
+# A few tenths of a second each; the two that read ports are not run.
+PROGRAMS = {
+    "pi_ping": (("--loads", "0,2", "--seconds", "0.1"),
+                ["reference", "load-0", "load-2"]),
+    "interactive_latency": (
+        ("--task", "audio", "--load", "none,memload", "--seconds", "0.2",
+         "--mem-mb", "1"),
+        ["audio-none-processes", "audio-memload-processes"]),
+    "ioperm_memory": (("--tasks", "2"), ["port-0x80", "port-65535",
+                                         "below-0x400", "every-line", "all"]),
+    "ioperm_random": (("--seconds", "0"), []),
+    "port_readers": (("--turns", "0"), [])}
+
+
+@pytest.fixture(params=PROGRAMS)
+def program(request, tmp_path) -> Path:
+    """A program of tools/bench, which no compiler warns of."""
+    path = tmp_path / request.param
+    for compiler in filter(shutil.which, ("clang-19", "gcc")):
+        subprocess.run(["make", "-B", "-C", ROOT / "tools/bench", path,
+                        f"OUTPUT={tmp_path}", f"CC={compiler}",
+                        "CFLAGS=-O2 -Werror"], check=True)
+    return path
+
+
+def test_a_program_writes_its_figures_or_refuses(program, tmp_path) -> None:
+    words, cases = PROGRAMS[program.name]
+    if cases:
+        report = tmp_path / "report"
+        done = subprocess.run([program, "--json", report, *words])
+        found = json.loads(report.read_text())
+        assert found["benchmark"] == program.name
+        assert [case["name"] for case in found["cases"]] == cases
+        states = {case["status"] for case in found["cases"]}
+        assert "fail" not in states
+        assert done.returncode == (0 if "ok" in states else 4)
+    for wrong in (["--none"], ["more"], [words[0], "-1"],
+                  ["--json", tmp_path / "no/file"]):
+        assert subprocess.run([program, *wrong]).returncode == 1, wrong
+
+
+@pytest.mark.parametrize("program", ["pi_ping", "interactive_latency"],
+                         indirect=True)
+def test_an_interrupted_program_leaves_no_task(program) -> None:
+    with subprocess.Popen([program, "--seconds", "20"], text=True,
+                          stdout=subprocess.PIPE,
+                          preexec_fn=heed_signals) as process:
+        process.stdout.readline()
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        # Every task of it has the pipe, so this waits for all.
+        process.stdout.read()
+    assert process.returncode == -signal.SIGTERM

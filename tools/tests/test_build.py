@@ -135,18 +135,6 @@ def test_a_build_that_fails_or_hangs(place):
         build.make("series", "sleep", check=False, timeout=0.1)
 
 
-def test_an_older_kernel_has_own_names(tmp_path, monkeypatch):
-    for name, text in {"guest": "# SPDX-License\nA\n", "guest-i386": "I\n",
-                       "6.1": "B\n", "6.1-x86_64": "C\n"}.items():
-        (tmp_path / f"{name}.config").write_text(text)
-    monkeypatch.setattr(build, "CONFIGS", tmp_path)
-    for kernel, texts in (("", ["A\n", "I\n"]), ("6.12", ["A\n", "I\n"]),
-                          ("6.1", ["A\nB\nC\n", "I\nB\n"])):
-        monkeypatch.setattr(build, "KERNEL", kernel)
-        assert [build.KERNELS[name].wanted()
-                for name in ("series", "i386")] == texts
-
-
 def test_selftests(place):
     tree = build.source("applied")
     # Also those that this machine's compiler cannot make.

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make check: what counts as passed, on tests, patches and kernels.
+"""make check and make gates: what counts as passed."""
 
-No kernel is built and none boots here.
-"""
-
+import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import Box, commit, git, make_kernel, write
+from conftest import (ROOT, Box, Patches, commit, git, make_kernel, write,
+                      write_program)
 
-from tools import check
+from tools import build, check, ktap, records
 from tools.core import Fail
 from tools.count import Count
+from tools.gates import __main__ as gates
+from tools.gates import boots, compile
 
 GOOD = "Subject: a\n\nWhy.\n\nAssisted-by: LLM\n---\n"
 
@@ -58,8 +59,7 @@ run_main(main)
 """
 
 
-def test_patches_and_mutants_apply(box: Box,
-                                   patches: dict[str, bytes]) -> None:
+def test_patches_and_mutants_apply(box: Box, patches: Patches) -> None:
     kernel = make_kernel(box.temp / "kernel")
     box.set_patches(patches)
     box.done(PATCHES.format("check_quilt"), say="it holds", KSRC=kernel)
@@ -79,18 +79,6 @@ def test_patches_and_mutants_apply(box: Box,
                 say="quilt needed fuzz or an offset")
 
 
-@pytest.fixture
-def folders(tmp_path: Path, replace) -> dict[str, Path]:
-    """Two kernels; nothing is built for them."""
-    replace(check, LOGS=tmp_path, source=tmp_path.joinpath,
-            install=lambda side, *_: tmp_path / side,
-            at_once=lambda work: {
-                name: function() for name, function in work.items()},
-            build_selftests=lambda names: {
-                name: tmp_path / name for name in names})
-    return {side: tmp_path / side for side in check.SIDES}
-
-
 @pytest.mark.parametrize("name, base, series, verdict", [
     ("a", [], ["pass"], "o"), ("a", ["fail"], ["fail"], "s"),
     ("b", [], ["skip"], "s"), ("b", [], ["fail", "fail"], "f"),
@@ -101,8 +89,9 @@ def folders(tmp_path: Path, replace) -> dict[str, Path]:
     ("ioperm_64", ["pass"], ["fail"], "f")])
 def test_selftests_are_compared(
         name: str, base: list[str], series: list[str], verdict: str,
-        folders: dict[str, Path], replace) -> None:
+        tmp_path: Path, replace) -> None:
     """The base, which has no 'b', only runs what does not pass."""
+    folders = {side: tmp_path / side for side in check.SIDES}
     left = {folders["base"]: list(base), folders["series"]: list(series)}
 
     def run(folder: Path, place: Path, guest: str, kvm: bool,
@@ -111,8 +100,11 @@ def test_selftests_are_compared(
         word = left[folder].pop(0)
         return {name: word} if word else {}
 
-    replace(check, run_installed=run, selftest_names=lambda tree, _: [
-        f"x86/{name}"] if (tree.name, name) != ("base", "b") else [])
+    replace(check, run_installed=run, LOGS=tmp_path, source=tmp_path.joinpath,
+            install=lambda side, *_: folders[side],
+            build_selftests=lambda names: dict.fromkeys(names, tmp_path),
+            selftest_names=lambda tree, _: [
+                f"x86/{name}"] if (tree.name, name) != ("base", "b") else [])
     count = Count()
     count.expected = ["selftests/x86: *"]
     check.compare_selftests(count, folders, False)
@@ -120,12 +112,60 @@ def test_selftests_are_compared(
     assert not any(left.values())
 
 
-@pytest.mark.parametrize("line, found", [
-    ("p->bitmap[0] = 0;", 1), ("q->bitmap[0] = p->max;", 0)])
-def test_only_ioport_looks_into_a_bitmap(tmp_path: Path, line: str,
-                                         found: int) -> None:
-    git(tmp_path, "init", "-q")
-    text = "void f(struct io_bitmap *p, struct x *q)\n{\n\t%s\n}\n"
-    commit(tmp_path, "one", files={"arch/x86/kernel/ioport.c": text % "x();",
-                                   "arch/x86/kernel/a.c": text % line})
-    assert len(check.accessor_uses(tmp_path)) == found
+FAIR = "kernel/sched/fair.c"
+# It says what it compiles, and that what a file has after 'says:' is wrong.
+MAKEFILE = """\
+allnoconfig:
+\tcp $(KCONFIG_ALLCONFIG) $(O)/.config
+%.o:
+\t@echo "  CC      $@"; sed -n 's,.*says:,$*.c:1:2: warning: ,p' $*.c; \\
+\tsed -n 's,.*zlib_inf,$*.c:1:2: error: zlib_inf,p' $*.c
+"""
+
+
+def test_the_series_is_compared_with_the_base(tmp_path: Path, replace) -> None:
+    tree = tmp_path / "linux.git"
+    git(tmp_path, "init", "-q", "-b", "base", tree)
+    commit(tree, "base", files={"Makefile": MAKEFILE, "Kconfig": "",
+                                compile.VICTIM: "\n", FAIR: "// says: old\n"})
+    git(tree, "checkout", "-q", "-b", "applied")
+    commit(tree, "applied", files={compile.VICTIM: "new\n"})
+    replace(build, REPO=tree, BUILD=tmp_path, SOURCES=tmp_path / "src",
+            OBJECTS=tmp_path / "obj", LOGS=tmp_path / "logs")
+    replace(compile, touched_files=lambda _: [FAIR, compile.VICTIM],
+            CONFIGS=("wide",), COMPILERS={}, FOLDERS=(), LOGS=build.LOGS,
+            TOOLS={"gcc": (("wide",), *compile.TOOLS["gcc"][1:])})
+
+    def compiled() -> str:
+        count = Count()
+        compile.group(count, "gcc")
+        return verdicts(count)
+
+    # The planted fault, the configuration, all files.
+    assert compiled() == "ooo"
+    commit(tree, "applied", files={FAIR: "// says: old\n// says: new\n"})
+    assert compiled() == "ofo"
+    # What does not compile, and what is not compiled.
+    commit(tree, "applied", files={FAIR: "", "Makefile": MAKEFILE.replace(
+        "sed", "exit 1;", 1)})
+    assert compiled() == "fff"
+    commit(tree, "applied", files={"Makefile": MAKEFILE.replace(
+        "%.o:", f"{FAIR[:-2]}.o: ;\n%.o:")})
+    assert compiled() == "oof"
+
+
+def test_every_gate_and_every_planted_fault_is_used() -> None:
+    assert set(gates.GROUPS) == set(records.GATES)
+    text = "".join(path.read_text()
+                   for path in (ROOT / "tools/gates").glob("*.py"))
+    for path in (ROOT / "tools/planted").iterdir():
+        assert f'{path.name}"' in text
+
+
+def test_an_exit_status_as_ktap(tmp_path: Path) -> None:
+    program = tmp_path / "iopl_32"
+    for status, verdict in (0, "pass"), (1, "fail"):
+        write_program(program, f"exit {status}\n")
+        out = subprocess.run([boots.with_ktap(program)], text=True,
+                             capture_output=True).stdout
+        assert ktap.verdict(ktap.Run(out, 0, 1))[0] == verdict

@@ -2,7 +2,6 @@
 """Errors, the lock, commands with a time limit, work in parallel."""
 
 import signal
-import threading
 from pathlib import Path
 from unittest import mock
 
@@ -10,12 +9,6 @@ import pytest
 from conftest import Box, check_gone, wait_for, write
 
 from tools import core
-
-
-def test_a_digest_tells_where_a_part_ends() -> None:
-    assert core.digest("a", "b") == core.digest(b"a", b"b")
-    assert len({core.digest("ab"), core.digest("a", "b"),
-                core.digest("b", "a"), core.digest("a", "", "b")}) == 4
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -32,8 +25,6 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(core.Fail, match="file is not JSON .* remove it"):
         core.read_json(path)
 
-
-# --- run_logged, at_once ---
 
 def shell(place: Path, script: str, **options: object) -> int | None:
     return core.run_logged(["sh", "-c", script], place / "logs/log",
@@ -52,8 +43,7 @@ def test_run_logged(tmp_path: Path) -> None:
         f"{tmp_path}/logs/log:\n    | first\n    | last")
 
 
-def test_the_time_limit_ends_children_and_grandchildren(
-        tmp_path: Path) -> None:
+def test_the_time_limit_ends_grandchildren(tmp_path: Path) -> None:
     with pytest.raises(core.Fail, match="it did not end within 1 s"):
         shell(tmp_path, f"sh -c 'echo $$ >{tmp_path}/child; sleep 60; true' &"
               f"sh -c \"trap '' TERM; echo \\$\\$ >{tmp_path}/stubborn;"
@@ -81,11 +71,7 @@ def test_an_error_in_one_piece_ends_what_the_others_run(
     found = core.in_parallel({"bad": lambda: shell(tmp_path, "exit 2"),
                               "good": lambda: 1}, 2)
     assert found["good"] == 1 and "status 2" in str(found["bad"])
-    assert core.at_once({"alone": threading.current_thread}, 1) == {
-        "alone": threading.main_thread()}
 
-
-# --- run_main ---
 
 def main(*body: str) -> str:
     return ("import errno, os, signal, subprocess, time\n"
@@ -121,8 +107,6 @@ def test_a_signal_to_the_job_alone_ends_what_it_started(
     # No more than asked run at once, and what had not begun never does.
     assert not (box.temp / "c").exists() and "==> c" not in run.out
 
-
-# --- the lock, git ---
 
 def test_a_second_job_is_refused_until_the_first_is_dead(box: Box) -> None:
     process = box.start(main("with build_lock():",

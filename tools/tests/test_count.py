@@ -4,7 +4,7 @@
 import subprocess
 
 import pytest
-from conftest import write
+from conftest import write, write_program
 
 from tools import count as counting
 from tools import guest, selftests
@@ -73,8 +73,6 @@ def test_groups(count, capsys, replace):
                      ("job empty", 0, 1, 1, "c")]
 
 
-# --- selftests in a guest --------------------------------------------------
-
 @pytest.fixture
 def texts(tmp_path, replace):
     """What boot() gives, one after the other; 'died' at its end: Lost."""
@@ -121,8 +119,7 @@ SPOILT = f"ok 2 b # SKIP {selftests.SPOILT}"
 @pytest.mark.parametrize("rows, verdict", [
     (["not ok 2 b"], "fail"), ([SPOILT, "ok 2 b"], "ok"),
     ([SPOILT, "not ok 2 b"], "fail"), ([SPOILT] * 3, "skip")])
-def test_what_the_host_spoilt_is_run_again(count, texts, tmp_path, rows,
-                                           verdict):
+def test_the_host_spoilt_it(count, texts, tmp_path, rows, verdict):
     count.expected.append(f"sched: *: {selftests.SPOILT}")
     texts += [said("yield_test", "ok 1 a", row) for row in rows]
     selftests.run_yield(count, "sched", tmp_path, [tmp_path / "yield_test"],
@@ -161,9 +158,8 @@ def test_what_the_race_showed(side, wakes, hits, fault):
 @pytest.mark.parametrize("row, tried", [
     ("wakes 9 hits 0", "12"), ("Alarm clock", "12"), ("wakes 9 hits 10", "1")])
 def test_one_seed_after_the_other_until_one_hits(tmp_path, row, tried):
-    program = tmp_path / "race"
-    program.write_text(f"#!/bin/sh\necho $4\necho '{row}' >&2\nexit 1\n")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "race",
+                            f"echo $4\necho '{row}' >&2\nexit 1\n")
     done = subprocess.run(
         ["sh", "-c", selftests.race_command(program, ["a"], (1, 2), 9)],
         capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import IOPORT, YIELD, Box, make_kernel, write
+from conftest import IOPORT, YIELD, Box, Patches, make_kernel, write
 
 DEB = "tools.deb"
 CONFIG = "CONFIG_X86_64=y\nCONFIG_DEBUG_INFO_DWARF5=y\nCONFIG_OWN=m\n"
@@ -22,9 +22,8 @@ echo "$* $KDEB_PKGVERSION" >>"$objects/../words"
 
 
 @pytest.fixture
-def ready(box: Box, patches: dict[str, bytes]) -> Box:
-    """A series with three headings, a configuration, and a make that
-    builds nothing."""
+def ready(box: Box, patches: Patches) -> Box:
+    """A series, a configuration, and a make that builds nothing."""
     box.set_patches(patches)
     name = sorted(patches)
     write(box.repo, {
@@ -44,7 +43,8 @@ def test_a_set_is_a_prefix(ready: Box, kind: str, tick: bool,
                            thirty: bool) -> None:
     place = ready.build / f"deb/ioport2.0-{kind}"
     run = ready.done(DEB, "--set", kind, "--config", ready.repo / "config",
-                     KSRC=ready.temp / "linux", say="apt remove linux-image-7.3\n")
+                     KSRC=ready.temp / "linux",
+                     say="apt remove linux-image-7.3\n")
     tree = ready.build / "src/deb"
     assert "closed();" in (tree / IOPORT).read_text()
     assert ("tick();" in (tree / YIELD).read_text()) == tick
@@ -53,7 +53,7 @@ def test_a_set_is_a_prefix(ready: Box, kind: str, tick: bool,
     assert sorted(path.name for path in place.glob("*.deb")) == [
         "linux-headers-7.3_1_amd64.deb", "linux-image-7.3_1_amd64.deb"]
     configured, packed = (place / "words").read_text().splitlines()
-    assert "olddefconfig" in configured and "bindeb-pkg" in packed
+    assert "olddefconfig" in configured
     assert f"LOCALVERSION=+ioport2.0-{kind} " in packed
     assert packed.endswith(f" bindeb-pkg 7.3.4+ioport2.0-{kind}-1")
     config = (place / "obj/.config").read_text()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The .md files: links that lead somewhere, lines that are not too long."""
+"""The links and lines of the .md files, and the licence of every file."""
 
 import re
 from pathlib import Path
 
-import pytest
 from conftest import ROOT, git, write
 
 COLUMNS = 100
@@ -37,14 +36,21 @@ def test_links_and_lines_of_all_pages() -> None:
             if (found := faults(ROOT / name))} == {}
 
 
-@pytest.mark.parametrize("text, wrong", [
-    ("[a](b.md) [b](#a-title-of-it) [c](https://x/y#z) [d](d/)", []),
-    ("[a](b.md#none)", ["b.md#none"]), ("[a](#none)", ["#none"]),
-    ("[a](none.md) [b](/b.md)", ["none.md", "/b.md"]),
-    ("x" * 101, ["x" * 101]), (f"|{'x' * 200}|", []),
-    (f"{'x' * 90} [a](b.md)", [])])
-def test_what_is_wrong_with_a_page(tmp_path: Path, text: str,
-                                   wrong: list[str]) -> None:
-    write(tmp_path, {"page.md": f"# A title, of it\n\n{text}\n", "b.md": "",
-                     "d/x": ""})
-    assert faults(tmp_path / "page.md") == wrong
+def test_what_is_wrong_with_a_page(tmp_path: Path) -> None:
+    wrong = ["b.md#none", "#none", "none.md", "/b.md"]
+    write(tmp_path, {"b.md": "", "d/x": "", "page.md": "\n".join([
+        "# A title, of it", *map("[a]({})".format, wrong), "x" * 101,
+        "[a](b.md) [b](#a-title-of-it) [c](https://x/y#z) [d](d/)",
+        f"|{'x' * 200}|", f"{'x' * 90} [a](b.md)"])})
+    assert faults(tmp_path / "page.md") == [*wrong, "x" * 101]
+
+
+def test_every_file_tells_its_licence() -> None:
+    # JSON, patches and mails cannot; README.md does at its end.
+    cannot = r"(patches|tools)/.*\.patch|tools/study-data/.*\.json|" \
+        r"results/.*|selftests/.*|submit/.*\.(txt|2)|COPYING|README.md"
+    names = git(ROOT, "ls-files").splitlines()
+    assert "tools/core.py" in names
+    assert [name for name in names if not re.fullmatch(cannot, name)
+            and "SPDX-License-Identifier" not in
+            (ROOT / name).read_text()[:200]] == []

@@ -2,14 +2,12 @@
 """Guests, with stubs that do what virtme-ng or QEMU would."""
 
 import os
-import subprocess
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 
-from conftest import check_gone, write
-from tools import core, guest
+from conftest import check_gone, write, write_program
+from tools import core, guest, package
 from tools.core import Fail
 from tools.guest import Lost, boot, check_splat, choose_kvm, tiny, xen
 from tools.ktap import Run
@@ -25,20 +23,15 @@ exec "$last"
 """
 
 
-def stub(path: Path, text: str) -> None:
-    write(path.parent, {path.name: f"#!/bin/sh\n{text}"})
-    path.chmod(0o755)
-
-
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A build folder with a stub of vng, which runs the command here."""
-    for module in (core, guest, tiny, xen):
+    for module in (core, guest, package, tiny, xen):
         for name, value in (("BUILD", tmp_path), ("LOGS", tmp_path / "logs"),
                             ("need_tool", lambda *_: None)):
             monkeypatch.setattr(module, name, value, raising=False)
     monkeypatch.setattr(guest, "VENV", tmp_path / "venv")
-    stub(tmp_path / "venv/bin/vng", VNG.replace(
+    write_program(tmp_path / "venv/bin/vng", VNG.replace(
         "guests", str(tmp_path / "guests")))
     write(tmp_path, {"arch/x86/boot/bzImage": "kernel"})
     for name in ("GUEST", "KVM", "ACCEL"):
@@ -48,18 +41,12 @@ def place(tmp_path, monkeypatch):
     assert not list((tmp_path / "tmp").glob("*"))
 
 
-# --- virtme-ng -------------------------------------------------------------
-
 def test_output_and_status_come_back(place):
     result = boot(place, "printf '%s.' 'a  b' \"it's\"; echo err >&2; exit 3",
-                  icount="skip-idle", append=("x=1", "y"), qemu="-cpu max")
+                  append=("x=1", "y"))
     assert (result.status, result.output) == (3, "a  b.it's.err\n")
     assert (place / "logs/guest.ktap").read_text() == result.output
-    asked = (place / "guests").read_text()
-    for words in (f"--run {place} ", "--cpus 1 --memory 1G", "--disable-kvm",
-                  "--append no_timer_check --append x=1 --append y",
-                  "-icount shift=0,sleep=off -cpu max"):
-        assert words in asked
+    assert "--append x=1 --append y" in (place / "guests").read_text()
 
 
 def test_a_guest_that_hangs_is_ended(place, monkeypatch):
@@ -86,9 +73,9 @@ def test_a_guest_that_hangs_is_ended(place, monkeypatch):
     ("Oops: int3: 0000", {"cpus": 1}, 1),
     ("Oops: int3: 0000", {"kvm": True}, 1)])
 def test_the_emulation_ends_a_guest(place, said, options, times):
-    stub(place / "venv/bin/vng",
-         f"echo >>{place}/guests; printf '{said}\\n'\n"
-         + ("sleep 60" if "timeout" in options else ""))
+    write_program(place / "venv/bin/vng",
+                  f"echo >>{place}/guests; printf '{said}\\n'\n"
+                  + "sleep 60" * ("timeout" in options))
     with pytest.raises(Lost, match="ended before its|did not end") as caught:
         boot(place, "true", **{"cpus": 2} | options)
     assert caught.value.hung == ("timeout" in options)
@@ -98,8 +85,7 @@ def test_the_emulation_ends_a_guest(place, said, options, times):
 @pytest.mark.parametrize("accel, there, how, works", [
     ("", True, "", True), ("", True, "hang", False), ("", False, "", False),
     ("tcg", True, "", False)])
-def test_kvm_is_taken_when_a_guest_boots(place, monkeypatch, accel, there,
-                                         how, works):
+def test_when_kvm_is_taken(place, monkeypatch, accel, there, how, works):
     monkeypatch.setattr(guest.os, "access", lambda *_: there)
     monkeypatch.setattr(guest, "PROBE_SECONDS", 0.5 if how else 20)
     monkeypatch.setenv("ACCEL", accel)
@@ -124,29 +110,6 @@ def test_splats(tmp_path, row, bad):
         check_splat(tmp_path / "console")
 
 
-# --- the tiny guest --------------------------------------------------------
-
-def test_the_initramfs(place):
-    """Whether a kernel can read it is seen whenever one boots."""
-    write(place, {"prog": "prog!", "lib": "lib"})
-    job = tiny.Job([(place / "prog", ["-a", "b"])], 7, ["/proc/x"], 3,
-                   {"/lib64/a/lib": place / "lib"})
-    made = []
-    for name in "xy":
-        (place / name).mkdir()
-        made.append(tiny.write_archive(place / name, job, 64).read_bytes())
-        assert (place / name / "root/tests").read_text() == \
-            "3 wait\n7 /prog -a b\n0 show /proc/x\n"
-    assert made[0] == made[1]
-    listed = subprocess.run(["cpio", "-t"], input=made[0],
-                            capture_output=True).stdout.decode().split()
-    # A folder comes before what is in it.
-    assert listed == ["init", "lib64", "lib64/a", "lib64/a/lib", "prog",
-                      "tests"]
-    with pytest.raises(Fail, match="at most 64 programs"):
-        tiny.write_archive(place, tiny.Job([], files=["x"] * 65), 64)
-
-
 BOOT = ("Linux\n@@ begin /a\r\n1..1\nok 1 one\n\n@@ end /a 0 2\r\n"
         "@@ begin /proc/x\n7\n\n@@ end /proc/x 0 0\n@@ done 2\n")
 
@@ -155,8 +118,8 @@ def boot_tiny(place, said, **options):
     """boot_tiny() with a QEMU that says this."""
     write(place, {"said": said, "a": "", "image": ""})
     for name in ("i386", "x86_64"):
-        stub(place / f"bin/qemu-system-{name}",
-             f"echo {name} \"$*\" >>{place}/qemu; cat {place}/said\n")
+        write_program(place / f"bin/qemu-system-{name}",
+                      f"echo {name} >>{place}/qemu; cat {place}/said\n")
     return tiny.boot_tiny(place / "image", [(place / "a", [])],
                           files=["/proc/x"], **options)
 
@@ -165,17 +128,11 @@ def test_what_programs_and_files_said_comes_back(place):
     (name, run), (shown, text) = boot_tiny(place, BOOT)
     assert (name, run) == ("a", Run("1..1\nok 1 one\n\n", 0, 2))
     assert (shown, text.output.strip()) == ("proc/x", "7")
-    boot_tiny(place, BOOT, bits=64, cpus=1, machine=tiny.REPEATABLE,
-              append="quiet")
-    first, second = (place / "qemu").read_text().splitlines()
-    assert first.startswith("i386 -accel tcg") and "-smp 2" in first
-    assert second.startswith("x86_64 -accel tcg") and "-icount" in second
-    assert second.endswith("-append console=ttyS0 panic=-1 quiet")
+    boot_tiny(place, BOOT, bits=64, append="quiet")
+    assert (place / "qemu").read_text().split() == ["i386", "x86_64"]
     with pytest.raises(Fail, match="not all programs ran"):
         boot_tiny(place, BOOT.replace("begin /a", "begin /b"))
 
-
-# --- Xen -------------------------------------------------------------------
 
 # What is really there, with Xen's lines where they happened to come.
 UP = ("(XEN) Xen version 4.17\r\n(XEN) *** Building a PV Dom0 ***\r\n"
@@ -188,8 +145,8 @@ XEN = UP + BOOT[:BOOT.index("@@ begin /proc")].replace("\r", "\r\r") + \
 
 def boot_xen(place, said):
     write(place, {"said": said, "a": "", "image": "", "xen/xen": ""})
-    stub(place / "bin/qemu-system-x86_64",
-         f"ls >{place}/files; cat {place}/said\n")
+    write_program(place / "bin/qemu-system-x86_64",
+                  f"ls >{place}/files; cat {place}/said\n")
     return xen.boot_xen(place / "image", [(place / "a", [])])
 
 
@@ -208,3 +165,24 @@ def test_a_domain_of_xen(place, monkeypatch):
             (XEN.replace("0-1", "0"), "and not '0-1'")):
         with pytest.raises(Fail, match=words):
             boot_xen(place, said)
+
+
+# A QEMU whose guest runs the script on the second disk, of whole sectors.
+QEMU = r"""
+for word in "$@"; do case "$word" in
+file=*) disk=${word#file=} disk=${disk%%,*} ;;
+esac; done
+[ $(($(stat -c %s "$disk") % 512)) = 0 ] || exit 9
+sh "$disk" | sed 's/$/\r/'
+"""
+
+
+def test_a_guest_that_installs_packages_runs_commands(place):
+    write_program(place / "bin/qemu-system-x86_64", QEMU)
+    runs = package.boot(place / "disk", "one", {
+        "release": "echo 1.2", "left": "! ls /nowhere", "bad": "(exit 3)"})
+    assert runs["release"].output.strip() == "1.2"
+    assert [run.status for run in runs.values()] == [0, 0, 3]
+    for commands in {"last": "exit"}, {"release": "echo 1", "last": "exit"}:
+        with pytest.raises(Fail, match="'one' did not run last;"):
+            package.boot(place / "disk", "one", commands)

@@ -109,8 +109,7 @@ def test_verdicts(wanted: str, status: int | None, text: str) -> None:
      "skip"),
     # One that ends in mid-line.
     ("# 1..1\n# ok 1 a\n# so", "not ok 1 NAME # exit=9", "fail")])
-def test_the_runner_of_kselftest(said: str, result: str,
-                                 verdict: str) -> None:
+def test_the_kselftest_runner(said: str, result: str, verdict: str) -> None:
     text = f"# selftests: x86: a\n{said}{result}\n".replace(
         "NAME", "selftests: x86: a")
     # What another one prints does not count.

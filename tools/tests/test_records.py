@@ -4,14 +4,14 @@
 import json
 
 import pytest
-from conftest import Box, git, snapshot, write
+from conftest import Box, Patches, git, snapshot, write
 
 PAGE = "# Tested\n\n<!-- tested:begin -->\nold\n<!-- tested:end -->\n\nMore.\n"
 RECORD = "from tools.records import *\nrecord({})\n"
 
 
 @pytest.fixture
-def ready(box: Box, patches: dict[str, bytes]) -> Box:
+def ready(box: Box, patches: Patches) -> Box:
     box.set_patches(patches)
     write(box.repo, {
         "results/tested.md": PAGE,
@@ -29,9 +29,8 @@ def row(box: Box, name: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def test_a_record_is_of_what_the_patches_change(
-        box: Box, patches: dict[str, bytes]) -> None:
-    def keys(patches: dict[str, bytes]) -> list[str]:
+def test_what_a_record_is_of(box: Box, patches: Patches) -> None:
+    def keys(patches: Patches) -> list[str]:
         box.set_patches(patches)
         return box.done("from tools.records import *\nprint(*map(patches_key, "
                         "('kernel', 'code', 'all')))\n").out.split()
@@ -82,8 +81,7 @@ def test_what_ran_is_published(ready: Box) -> None:
     assert row(ready, "`make gates ONLY=gcc`") == ["", ""]
 
 
-def test_a_later_run_that_was_interrupted_leaves_the_published(
-        ready: Box) -> None:
+def test_an_interrupted_run_leaves_the_published(ready: Box) -> None:
     write(ready.build, {"results/bench.md": "whole\n"})
     ready.done(RECORD.format("'bench', 1, 0, 0, ['bench.md']"))
     ready.done("tools.publish")

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The front door: arguments, make help, what is installed and removed."""
+"""The front door: arguments, make help, what is installed and removed; what
+tools/affected says of kernels, by version and configuration."""
 
+import gzip
 import os
 import re
-import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
-from conftest import ROOT, Box, git, make_kernel, snapshot, wait_for, write
+from conftest import (ROOT, Box, Run, make_kernel, snapshot, wait_for, write,
+                      write_program)
 
 TREE = "tools.series.tree"
 JOBS = sorted(
@@ -17,12 +20,9 @@ JOBS = sorted(
 APT = "apt-get install -y --no-install-recommends"
 
 
-# --- arguments ---
-
 @pytest.mark.parametrize("job", [*JOBS, "tools/deps", "tools/clean",
                                  "tools/affected"])
-def test_a_job_has_help_and_refuses_what_it_does_not_know(box: Box,
-                                                          job: str) -> None:
+def test_a_job_has_help_and_refuses_the_unknown(box: Box, job: str) -> None:
     run = box.done(job, "--help", KSRC="/none", say="usage: ")
     assert len(run.out.splitlines()) > 3
     run = box.run(job, "--no-such-option")
@@ -42,8 +42,6 @@ def test_make_help_has_one_line_for_each_target() -> None:
     assert max(map(len, rows)) <= 80
 
 
-# --- deps ---
-
 @pytest.fixture
 def system(box: Box) -> Box:
     """A Debian system, made of stubs; build/venv is there."""
@@ -60,10 +58,9 @@ def system(box: Box) -> Box:
         [python if os.access(python, os.X_OK) else "python3", "-V"],
         capture_output=True, text=True).stdout
     rows = (ROOT / "tools/requirements.txt").read_text()
-    write(box.build, {"venv/complete": version + re.sub(" *#.*", "", rows),
-                      "venv/bin/pip": f'#!/bin/sh\necho "$*" '
-                      f'>>"{box.temp}/calls"\n'})
-    (box.build / "venv/bin/pip").chmod(0o755)
+    write(box.build, {"venv/complete": version + re.sub(" *#.*", "", rows)})
+    write_program(box.build / "venv/bin/pip",
+                  f'echo "$*" >>"{box.temp}/calls"\n')
     return box
 
 
@@ -118,12 +115,11 @@ def test_deps_installs_as_root_what_is_missing_only(system: Box) -> None:
     assert run.err.endswith(f"{system.build}/logs/deps.log\n")
     (system.temp / "calls").unlink()
     out = system.done("tools/deps", MISSING="quilt bc", USER_ID=0).out
-    assert out == "==> installing bc quilt\n    Need to get 7 MB of archives.\n"
+    assert out == ("==> installing bc quilt\n"
+                   "    Need to get 7 MB of archives.\n")
     calls = (system.temp / "calls").read_text().splitlines()
     assert (calls[0], calls[-1]) == ("update", f"{APT[8:]} bc quilt")
 
-
-# --- clean ---
 
 KEPT = [".lock", "6.1", "download", "linux.git", "sparse", "tree", "venv",
         "xen"]
@@ -177,12 +173,69 @@ def test_clean_disturbs_no_job(used: Box) -> None:
     assert left(used) == before
 
 
-def test_every_file_tells_its_licence() -> None:
-    # JSON, patches and mails cannot; README.md does at its end.
-    cannot = r"(patches|tools)/.*\.patch|tools/study-data/.*\.json|" \
-        r"results/.*|selftests/.*|submit/.*\.(txt|2)|COPYING|README.md"
-    names = git(ROOT, "ls-files").splitlines()
-    assert "tools/core.py" in names
-    assert [name for name in names if not re.fullmatch(cannot, name)
-            and "SPDX-License-Identifier" not in
-            (ROOT / name).read_text()[:200]] == []
+PORTS = "CONFIG_X86_IOPL_IOPERM=y\n"
+FULL = PORTS + "CONFIG_PREEMPT=y\n"
+DYNAMIC = PORTS + "CONFIG_PREEMPT_DYNAMIC=y\nCONFIG_PREEMPT_VOLUNTARY=y\n"
+WINDOW, PV, SEV = "window", "Xen PV guest", "x86/sev"
+
+
+def ask(box: Box, release: str, config: str, machine: str = "x86_64",
+        **files: str) -> Run:
+    """Run it on a root with these files; '_' in a name is '/'."""
+    root = box.temp / "root"
+    write(root, {"proc/sys/kernel/osrelease": release, "proc/cmdline": "quiet",
+                 "proc/cpuinfo": "flags : fpu", "proc/kallsyms": ""})
+    if config:
+        write(root, {f"boot/config-{release}": config})
+    write(root, {name.replace("__", "/"): text
+                 for name, text in files.items()})
+    return box.run("tools/affected", AFFECTED_ROOT=root,
+                   AFFECTED_MACHINE=machine)
+
+
+def verdicts(run: Run, *fixes: str) -> list[str]:
+    """Return the verdicts on some fixes."""
+    return [row.split()[0] for fix in fixes
+            for row in run.out.splitlines() if fix in row]
+
+
+@pytest.mark.parametrize("release, config, cmdline, verdict", [
+    ("6.12.117-rt-amd64", PORTS + "CONFIG_PREEMPT_RT=y\n", "", "lacks"),
+    ("6.1.0-49-amd64", DYNAMIC, "ro quiet", "no"),
+    ("6.1.0-49-amd64", DYNAMIC, "ro preempt=full quiet", "lacks"),
+    ("7.3.4", PORTS + "CONFIG_PREEMPT_LAZY=y\n", "", "lacks"),
+    ("5.4.0", FULL, "", "no"), ("5.5", FULL, "", "lacks"),
+    ("10.0-rc1", FULL, "", "lacks"), ("6.1.1", "CONFIG_PREEMPT=y\n", "", "no"),
+    ("6.1.1", PORTS, "", "lacks")])
+def test_the_window(box: Box, release: str, config: str, cmdline: str,
+                    verdict: str) -> None:
+    """It needs ioperm() and preemption."""
+    run = ask(box, release, config, proc__cmdline=cmdline)
+    assert verdicts(run, WINDOW) == [verdict]
+    assert run.status == (verdict == "lacks") and run.err == ""
+
+
+def test_a_kernel_with_the_series_is_known(box: Box) -> None:
+    run = ask(box, "7.3.4", FULL, proc__kallsyms="0 T io_bitmap_view\n",
+              sys__kernel__debug__sched__features="YIELD_TICK YIELD_SKIP\n")
+    assert verdicts(run, WINDOW) == ["has"] and run.status == 0
+    assert "sched_yield() is that of the series" in run.out
+
+
+def test_guests(box: Box) -> None:
+    for release, flag, verdict in ("6.1.1", "hypervisor", "lacks"), (
+            "5.10.1", "mmx", "no"):
+        run = ask(box, release, "CONFIG_AMD_MEM_ENCRYPT=y\n",
+                  sys__hypervisor__guest_type="PV\n",
+                  proc__cpuinfo=f"flags : {flag} sev sev_es\n")
+        assert verdicts(run, PV, SEV) == [verdict] * 2
+        assert run.status == (verdict == "lacks")
+
+
+def test_what_cannot_be_told(box: Box, tmp_path: Path) -> None:
+    run = ask(box, "6.1.1", "")
+    assert run.status == 2 and run.err.startswith("error: the configuration")
+    write(tmp_path / "root", {"proc/config.gz": gzip.compress(FULL.encode())})
+    assert verdicts(ask(box, "6.1.1", ""), WINDOW) == ["lacks"]
+    run = ask(box, "6.1.1", "", machine="aarch64")
+    assert run.status == 0 and "not x86" in run.out

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, Box, environment, make_clone, write
+from conftest import ROOT, Box, Patches, environment, make_clone, write
 
 from tools import submit
 
@@ -22,7 +22,7 @@ PROGRAMS = {
 
 
 @pytest.fixture
-def ready(box: Box, patches: dict[str, bytes]) -> Box:
+def ready(box: Box, patches: Patches) -> Box:
     box.set_patches({name: text.replace(b"\n---\n", TAGS, 1)
                      for name, text in patches.items()})
     return box
@@ -60,7 +60,7 @@ def test_the_commands_of_the_guide_write_mails(ready: Box) -> None:
     done = subprocess.run(
         ["sh", "-ec", re.findall(r"```sh\n(.*?)```", guide, re.S)[1]],
         env=environment(HOME=ready.temp), capture_output=True, text=True)
-    assert "Success: 1, Warning: 0, Error: 0" in done.stderr + done.stdout, done
+    assert "Success: 1, Warning: 0, Error: 0" in done.stderr + done.stdout
     mail, = (ready.temp / "mails").glob("*.eml")
     head, _, body = mail.read_text().partition("\n\n")
     assert "a@b.org" in head and "linux-kernel@" in head
@@ -70,7 +70,8 @@ def test_the_commands_of_the_guide_write_mails(ready: Box) -> None:
 
 def test_what_cannot_be_sent_is_refused(ready: Box) -> None:
     for wrong, words in (
-            ({"NAME": ""}, "give NAME="), ({"EMAIL": "jane"}, "<jane>' cannot"),
+            ({"NAME": ""}, "give NAME="),
+            ({"EMAIL": "jane"}, "<jane>' cannot"),
             ({"SET": "x"}, "use all, f"), ({"GATES": ""}, "run 'make gates")):
         ready.refused("tools.submit", say=words, **WHO | wrong)
     patch = next((ready.repo / "patches").iterdir())
