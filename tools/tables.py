@@ -18,8 +18,9 @@ def numbers(values: Iterable[float | None], *how: Any) -> list[str]:
 
 
 def ratio(a: float | None, b: float | None, digits: int = 2) -> str:
-    """Format a / b, a dash where there is none."""
-    return number(a / b, digits) if a is not None and b else "-"
+    """Format a / b, a dash where there is none; small ones get a digit more."""
+    return number(a / b, digits + (0 < a < b / 100)) \
+        if a is not None and b else "-"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]],
