@@ -40,6 +40,8 @@ def test_the_plan_is_short_enough_and_both_sides_are_alike() -> None:
     for name, cell in plan.items():
         assert plan[name.replace(".base.", ".series.")].words == cell.words \
             or ".base." not in name
+    assert [study.Cell("yield_latency.worker", "base", run).words[6]
+            for run in (1, 2, 3)] == ["0", "300", "700"]
     assert len(study.plan(["history_8k", "blas_yield"])) == 3 + 2 * 3
     with pytest.raises(Fail, match="--only x!: no cell"):
         study.plan(["x!"])
