@@ -345,6 +345,14 @@ def soak(job: str, rows: list[Row], times: int, whole: bool) -> int:
     return 1 if failed or not passed else 0
 
 
+def row_pattern(only: str) -> str:
+    """Return a pattern of rows; Fail where no job has such a row."""
+    names = [row.name for rows in jobs(1, 2).values() for row in rows]
+    if not fnmatch.filter(names, only):
+        raise Fail(f"--only {only} names no row: " + ", ".join(names))
+    return only
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("job", choices=list(jobs(1, 2)))
@@ -353,8 +361,9 @@ def main() -> int:
                         "the stress jobs run (default: %(default)s)")
     parser.add_argument("--cpus", type=int, default=2, choices=(2, 4, 8),
                         help="of their guests (default: %(default)s)")
-    parser.add_argument("--only", action="append", metavar="ROW", help="only "
-                        "this row, or rows of a pattern (may be repeated)")
+    parser.add_argument("--only", action="append", metavar="ROW",
+                        type=row_pattern, help="only this row, or rows of a "
+                        "pattern (may be repeated)")
     options = parser.parse_args()
     there = jobs(options.seconds, options.cpus)[options.job]
     rows = [row for row in there if any(

@@ -197,13 +197,19 @@ def run(cells: list[Cell], only_list: bool) -> None:
     say(f"all {len(cells)} cells are there; 'make report' shows them")
 
 
+def cell_word(only: str) -> str:
+    """Return a word of --only; Fail where no cell has it."""
+    plan([only])
+    return only
+
+
 def main() -> None:
     """Measure, or list what is left."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--only", action="append", metavar="WORD",
-                        help="cells with this in their names, such as "
-                        "pi_ping.cgroups or history (may be repeated)")
+                        type=cell_word, help="cells with this in their names, "
+                        "such as pi_ping.cgroups or history (may be repeated)")
     parser.add_argument("--list", action="store_true",
                         help="print the cells that are left; measure nothing")
     options = parser.parse_args()

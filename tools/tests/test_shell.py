@@ -68,6 +68,8 @@ def system(box: Box) -> Box:
     ("check --only nonsense", {}, "invalid choice: 'nonsense'"),
     ("gates --only nonsense", {}, "invalid choice: 'nonsense'"),
     ("soak bogus", {}, "invalid choice: 'bogus'"),
+    ("soak race --only bogus", {}, "names no row"),
+    ("study --only bogus", {}, "no cell has this"),
     ("nothing", {}, "there is no job 'nothing'"),
     ("bench", {"KERNEL": "5.15"}, "KERNEL=5.15: the series is for 7.3"),
     ("bench", {"ACCEL": "x"}, "ACCEL=x is not known"),
