@@ -102,8 +102,9 @@ def section(experiment: dict[str, Any], samples: Samples,
             "**Today: not run.** `make study` measures it."]), *(
             f"{word.capitalize()}: "
             f"{'; '.join(text for _, text in sorted(said[word])[:LISTED])}"
-            f"{'; ...' * (len(said[word]) > LISTED)}."
-            for word in ("worse", "better") if said[word])]), "",
+            f"{f'; {more} more' * (more > 0)}."
+            for word in ("worse", "better") if said[word]
+            for more in [len(said[word]) - LISTED])]), "",
         *table(["what", *old, *today.values(), "; ".join(
             f"{today[b]} / {today[a]}" for a, b in pairs)], rows), "")
 
