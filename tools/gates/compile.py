@@ -55,10 +55,11 @@ def refuse(before: Counter[str], after: Counter[str]) -> None:
 
 
 def included(tree: Path, paths: Iterable[str]) -> set[str]:
-    """Return what these files of a tree include from their own folders."""
+    """Return what these files include from their own folders; those that a
+    build made are not in the tree."""
     return {f"{Path(path).parent}/{name}" for path in paths
-            for name in re.findall(r'#include "(.*)"',
-                                   (tree / path).read_text())}
+            if (tree / path).exists() for name in re.findall(
+                r'#include "(.*)"', (tree / path).read_text())}
 
 
 def compiled(name: str, tree: Path, tool: str = "gcc",
