@@ -79,7 +79,8 @@ def section(experiment: dict[str, Any], samples: Samples,
             if None not in (a, b):
                 said[verdict].append((
                     -max(a, b) / (min(a, b) or 1e-9),
-                    f"{what}: {plain(b)} instead of {plain(a)}"))
+                    f"{what}: {plain(b)} instead of {plain(a)}"
+                    f"{f' ({today[pair[1]]})' * (len(pairs) > 1)}"))
         rows.append([what, *(plain(value, "-") for value in samples.medians(
             key, old, case, figure, scale)), *map(plain, samples.medians(
                 key, today, case, figure, scale)), "; ".join(ends)])
