@@ -371,9 +371,11 @@ def main() -> int:
     if not rows:
         raise Fail(f"--only names none of {options.job}'s rows: "
                    + ", ".join(row.name for row in there))
+    usual = TIMES.get(options.job, 1)
+    times = options.times or usual
     with build_lock():
-        return soak(options.job, rows, options.times or TIMES.get(
-            options.job, 1), rows == there)
+        return soak(options.job, rows, times,
+                    rows == there and times >= usual)
 
 
 if __name__ == "__main__":
