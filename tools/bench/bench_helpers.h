@@ -695,7 +695,8 @@ static inline int parse_cpu(const char *text, const char *any)
  * @name:	without its dashes
  * @kind:	what it takes: nothing, a number (double), a whole number (unsigned
  *		long), a text, a CPU (int, -1 for any), a name out of some (int),
- *		a list of these (an array of bool)
+ *		a list of these (an array of bool); or one more text each time (an
+ *		array of @max texts, and NULL after the last)
  * @value:	where that goes
  * @min:	of a number; @max as well
  * @names:	those that are known; the last is NULL
@@ -703,7 +704,7 @@ static inline int parse_cpu(const char *text, const char *any)
  */
 struct option_of {
 	const char *name;
-	enum { FLAG, NUMBER, WHOLE, TEXT, CPU, NAME, LIST } kind;
+	enum { FLAG, NUMBER, WHOLE, TEXT, CPU, NAME, LIST, TEXTS } kind;
 	void *value;
 	double min, max;
 	const char * const *names;
@@ -753,6 +754,13 @@ static inline void set_option(const struct option_of *o, char *text)
 		while ((word = strsep(&text, ",")))
 			((bool *)o->value)[find_name(o, word)] = true;
 		break;
+	case TEXTS:
+		for (i = 0; ((char **)o->value)[i]; i++)
+			;
+		if (i >= o->max - 1)
+			usage_error("--%s: more than %d", o->name, i);
+		((char **)o->value)[i] = text;
+		break;
 	}
 }
 
@@ -771,7 +779,7 @@ static inline __noreturn void show_help(const struct option_of *options,
 			printf("%s %s", i ? "," : ":", o->names[i]);
 		printf("\n");
 	}
-	printf("\nTimes are in ns, shares in percent. Exit status: %d measured, perhaps with some\n"
+	printf("\nFigures are in ns, percent or bytes. Exit status: %d done, perhaps with some\n"
 	       "cases skipped; %d a case failed or a wrong option; %d all were skipped.\n",
 	       EXIT_SUCCESS, EXIT_FAILURE, EXIT_SKIPPED);
 	exit(EXIT_SUCCESS);

@@ -22,10 +22,8 @@
 #include "bench_helpers.h"
 
 #include <dirent.h>
-#include <getopt.h>
 #include <sys/io.h>
 
-#define DEFAULT_TASKS	250
 #define MAX_TASKS	100000
 
 #define NR_PORTS	65536
@@ -75,7 +73,7 @@ struct caches {
 };
 
 static struct result results[ARRAY_SIZE(port_sets)];
-static int nr_tasks = DEFAULT_TASKS;
+static int nr_tasks;
 
 static bool read_memory(struct memory *mem)
 {
@@ -304,48 +302,23 @@ static void write_json(const char *path)
 	json_close(path);
 }
 
-static void usage(void)
-{
-	printf("Usage: ioperm_memory [OPTION]...\n"
-	       "Measure how much memory the kernel takes for I/O permissions.\n\n"
-	       "  --tasks N    how many tasks have them, 1 to %d (default %d)\n"
-	       "  --json FILE  write the results to FILE as well\n"
-	       "  --help       print this and exit\n\n"
-	       "Exit status: %d measured, perhaps with some cases skipped; %d a case\n"
-	       "failed or a wrong option; %d all cases were skipped.\n",
-	       MAX_TASKS, DEFAULT_TASKS, EXIT_SUCCESS, EXIT_FAILURE, EXIT_SKIPPED);
-	exit(EXIT_SUCCESS);
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "tasks", required_argument, NULL, 'n' },
-		{ "json", required_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
+	const char *json_path = NULL;
+	unsigned long tasks = 250;
+	const struct option_of options[] = {
+		{ .name = "tasks", .kind = WHOLE, .value = &tasks, .min = 1,
+		  .max = MAX_TASKS, .help = "how many have them (default 250)" },
+		{ .name = "json", .kind = TEXT, .value = &json_path,
+		  .help = "a file for the results" },
 		{}
 	};
-	const char *json_path = NULL;
 	unsigned int i;
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (opt) {
-		case 'n':
-			nr_tasks = parse_whole("tasks", optarg, 1, MAX_TASKS);
-			break;
-		case 'j':
-			json_path = optarg;
-			break;
-		case 'h':
-			usage();
-			break;
-		default:
-			return EXIT_FAILURE;
-		}
-	}
-	if (optind != argc)
-		usage_error("%s: unexpected argument, see --help", argv[optind]);
+	read_options(argc, argv, false, options,
+		     "Usage: ioperm_memory [OPTION]...\n"
+		     "Measure how much memory, in bytes, the kernel takes for I/O permissions.");
+	nr_tasks = tasks;
 	if (json_path)
 		json_open(json_path);
 

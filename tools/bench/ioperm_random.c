@@ -32,7 +32,6 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <sys/io.h>
 #include <sys/ptrace.h>
@@ -49,7 +48,6 @@
 /* The POST code port: the kernel has claimed it, but reading it is harmless. */
 #define POST_PORT	0x80
 
-#define DEFAULT_SECONDS	5
 #define MAX_TASKS	64
 #define MAX_OBSERVERS	4
 #define MAX_DEPTH	3
@@ -128,8 +126,7 @@ static struct shared {
 
 static int sh_fd;
 
-static unsigned int seconds = DEFAULT_SECONDS;
-static unsigned int nr_tasks;
+static unsigned long seconds = 5, nr_tasks;
 static bool hotplug, failslab;
 
 #define load(x)		__atomic_load_n(&(x), __ATOMIC_RELAXED)
@@ -997,7 +994,7 @@ static int run(void)
 	can_hotplug = !access("/sys/devices/system/cpu/cpu1/online", W_OK);
 
 	printf("TAP version 13\n1..%d\n", NR_CHECKS + hotplug + failslab);
-	printf("# seed %lu, %u s, %u tasks, %u observers, %u CPUs\n", sh->seed,
+	printf("# seed %lu, %lu s, %lu tasks, %u observers, %u CPUs\n", sh->seed,
 	       seconds, nr_tasks, nr_observers, sh->nr_cpus);
 	fflush(stdout);
 
@@ -1042,71 +1039,26 @@ static int run(void)
 	return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static void usage(void)
-{
-	printf("Usage: ioperm_random [OPTION]...\n"
-	       "Random I/O permissions against a model, as root.\n\n"
-	       "  --seconds N  how long, at least 1 (default %u)\n"
-	       "  --tasks N    how many tasks to begin with, 1 to %d\n"
-	       "               (default: two for each CPU, at most 8)\n"
-	       "  --seed N     start of the random numbers (default: the time)\n"
-	       "  --hotplug    take CPUs offline and online\n"
-	       "  --failslab   let allocations fail, with FAULT_INJECTION_DEBUG_FS\n"
-	       "  --help       print this and exit\n\n"
-	       "Ports that nothing in /proc/ioports claims are read.\n\n"
-	       "Exit status: %d no mismatch; %d a mismatch or a wrong option; %d there is\n"
-	       "no ioperm() here.\n",
-	       DEFAULT_SECONDS, MAX_TASKS, EXIT_SUCCESS, EXIT_FAILURE,
-	       EXIT_SKIPPED);
-	exit(EXIT_SUCCESS);
-}
-
-static void parse_options(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{ "seconds", required_argument, NULL, 't' },
-		{ "tasks", required_argument, NULL, 'n' },
-		{ "seed", required_argument, NULL, 's' },
-		{ "hotplug", no_argument, NULL, 'p' },
-		{ "failslab", no_argument, NULL, 'f' },
-		{ "help", no_argument, NULL, 'h' },
-		{}
-	};
-	int opt;
-
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (opt) {
-		case 't':
-			seconds = parse_whole("seconds", optarg, 1, 1000000);
-			break;
-		case 'n':
-			nr_tasks = parse_whole("tasks", optarg, 1, MAX_TASKS);
-			break;
-		case 's':
-			sh->seed = parse_whole("seed", optarg, 0, UINT32_MAX);
-			break;
-		case 'p':
-			hotplug = true;
-			break;
-		case 'f':
-			failslab = true;
-			break;
-		case 'h':
-			usage();
-			break;
-		default:
-			exit(EXIT_FAILURE);
-		}
-	}
-	if (optind != argc)
-		usage_error("%s: unexpected argument, see --help", argv[optind]);
-}
-
 int main(int argc, char **argv)
 {
 	const struct sigaction action = {
 		.sa_sigaction = on_sigsegv,
 		.sa_flags = SA_SIGINFO,
+	};
+	unsigned long seed = spread(now_ns() ^ getpid()) & INT32_MAX;
+	const struct option_of options[] = {
+		{ .name = "seconds", .kind = WHOLE, .value = &seconds, .min = 1,
+		  .max = 1000000, .help = "how long (default 5)" },
+		{ .name = "tasks", .kind = WHOLE, .value = &nr_tasks, .min = 1,
+		  .max = MAX_TASKS, .help = "with how many tasks it begins (default:\n"
+		  "               two for each CPU, at most 8)" },
+		{ .name = "seed", .kind = WHOLE, .value = &seed, .max = UINT32_MAX,
+		  .help = "of the random numbers (default: the time)" },
+		{ .name = "hotplug", .kind = FLAG, .value = &hotplug,
+		  .help = "take CPUs offline and online" },
+		{ .name = "failslab", .kind = FLAG, .value = &failslab,
+		  .help = "let allocations fail (FAULT_INJECTION_DEBUG_FS)" },
+		{}
 	};
 	int fd, err, status = 0;
 	pid_t pid;
@@ -1115,6 +1067,10 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "--resume"))
 		return resume(argv[2]);
 
+	read_options(argc, argv, false, options,
+		     "Usage: ioperm_random [OPTION]...\n"
+		     "Random I/O permissions against a model, as root. Reads the ports that nothing\n"
+		     "in /proc/ioports claims.");
 	/* Tasks find it under its number after an exec. */
 	fd = memfd_create("shared", 0);
 	if (fd < 0 || ftruncate(fd, sizeof(*sh))) {
@@ -1122,8 +1078,7 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	map_memfd(fd);
-	sh->seed = spread(now_ns() ^ getpid()) & INT32_MAX;
-	parse_options(argc, argv);
+	sh->seed = seed;
 
 	/* Not by a task whose children would inherit it */
 	pid = fork_bound();

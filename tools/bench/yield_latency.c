@@ -32,7 +32,6 @@
 #include "bench_helpers.h"
 
 #include <fnmatch.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -220,40 +219,15 @@ struct shared {
 };
 
 static double rounds = 20000, seconds = 0.3, min_calls = 3, storm_seconds = 2;
-static double phase, cpu = -1;
+static double phase;
+static int cpu = -1;
 
-/* Of the first options, in the order that they have below. */
-static const struct {
-	double *value, min, max;
-} numbers[] = {
-	{ &rounds, 100, 1e7 },
-	{ &seconds, 0.01, 1000 },
-	{ &min_calls, 1, 1e4 },
-	{ &storm_seconds, 0.01, 1000 },
-	{ &phase, 0, 1e4 },
-	{ &cpu, 0, MAX_CPUS - 1 },
-};
-
-static const struct option options[] = {
-	{ "rounds", required_argument, NULL, 0 },
-	{ "seconds", required_argument, NULL, 1 },
-	{ "calls", required_argument, NULL, 2 },
-	{ "storm", required_argument, NULL, 3 },
-	{ "phase", required_argument, NULL, 4 },
-	{ "cpu", required_argument, NULL, 5 },
-	{ "case", required_argument, NULL, 'n' },
-	{ "all", no_argument, NULL, 'a' },
-	{ "features", required_argument, NULL, 'f' },
-	{ "json", required_argument, NULL, 'j' },
-	{ "list", no_argument, NULL, 'l' },
-	{}
-};
-
-static const char * const feature_names[] = { "as-is", "old", "new", "both" };
+static const char * const feature_names[] = { "as-is", "old", "new", "both",
+					      NULL };
 enum features { AS_IS, OLD, NEW, BOTH };
 
 static bool selected[MAX_CASES];
-static enum features features = AS_IS;
+static int features = AS_IS;
 static int bit_before = -1;
 static const char *json_path;
 static unsigned long loops_per_ms;
@@ -819,7 +793,7 @@ static int measure(void)
 	loops_per_ms = loops_in(NSEC_PER_MSEC);
 	/* Children do not keep it: become_fair(). */
 	sched_setscheduler(0, SCHED_FIFO, &param);
-	printf("CPU %g, tick %lld ns, %.0f rounds, %g seconds, storms of %g seconds\n",
+	printf("CPU %d, tick %lld ns, %.0f rounds, %g seconds, storms of %g seconds\n",
 	       cpu, tick_ns(), rounds, seconds, storm_seconds);
 	if (json) {
 		json_head("yield_latency", "ns");
@@ -860,25 +834,6 @@ static int measure(void)
 	return exit_status();
 }
 
-static __noreturn void usage(void)
-{
-	printf("Usage: yield_latency [OPTION]...\n"
-	       "  --rounds N    yields of each switch-* case (%.0f)\n"
-	       "  --seconds S   duration of the shortest of the other cases (%g)\n"
-	       "  --calls N     yields of each polite worker, at least (%.0f)\n"
-	       "  --storm S     duration of the yields of each storm (%g)\n"
-	       "  --phase US    start cases that long after a tick (0)\n"
-	       "  --cpu N       where to run (the first that is allowed)\n"
-	       "  --case NAME   only this case; repeatable, * ? [] match\n"
-	       "  --all         also the cases that are many\n"
-	       "  --features F  old, new or both: YIELD_TICK off, on, or each case both\n"
-	       "                ways (as it is)\n"
-	       "  --json FILE   write the results to FILE as well\n"
-	       "  --list        print the names of the cases and exit\n",
-	       rounds, seconds, min_calls, storm_seconds);
-	exit(EXIT_FAILURE);
-}
-
 static int select_cases(const char *pattern, bool all)
 {
 	int found = 0;
@@ -897,55 +852,55 @@ static int select_cases(const char *pattern, bool all)
 
 int main(int argc, char **argv)
 {
-	bool any = false, list = false;
+	static const char *patterns[MAX_CASES + 1];
+	bool all = false, list = false;
+	const struct option_of options[] = {
+		{ .name = "rounds", .kind = NUMBER, .value = &rounds, .min = 100,
+		  .max = 1e7, .help = "yields of each switch-* case (default 20000)" },
+		{ .name = "seconds", .kind = NUMBER, .value = &seconds, .min = 0.01,
+		  .max = 1000, .help = "how long the shortest of the other cases takes\n"
+		  "               (default 0.3)" },
+		{ .name = "calls", .kind = NUMBER, .value = &min_calls, .min = 1,
+		  .max = 1e4, .help = "the least yields of each polite worker (default 3)" },
+		{ .name = "storm", .kind = NUMBER, .value = &storm_seconds, .min = 0.01,
+		  .max = 1000, .help = "how long the yields of a storm take (default 2 s)" },
+		{ .name = "phase", .kind = NUMBER, .value = &phase, .max = 1e4,
+		  .help = "start cases so many us after a tick (default 0)" },
+		{ .name = "cpu", .kind = CPU, .value = &cpu,
+		  .help = "where to run (default: the first that is allowed)" },
+		{ .name = "case", .kind = TEXTS, .value = patterns,
+		  .max = ARRAY_SIZE(patterns), .help = "only this case; repeatable, * ? [] match" },
+		{ .name = "all", .kind = FLAG, .value = &all,
+		  .help = "also the cases that are many" },
+		{ .name = "features", .kind = NAME, .value = &features,
+		  .names = feature_names, .help = "YIELD_TICK off, on, or each case both ways" },
+		{ .name = "json", .kind = TEXT, .value = &json_path,
+		  .help = "a file for the results" },
+		{ .name = "list", .kind = FLAG, .value = &list,
+		  .help = "print the names of the cases and exit" },
+		{}
+	};
 	unsigned int i;
-	int opt;
 
 	add_cases();
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (opt) {
-		case 'n':
-			if (!select_cases(optarg, true))
-				usage_error("--case %s: no such case", optarg);
-			any = true;
-			break;
-		case 'a':
-			any = select_cases("*", true);
-			break;
-		case 'f':
-			for (features = OLD; features < BOTH &&
-			     strcmp(optarg, feature_names[features]); features++)
-				;
-			if (strcmp(optarg, feature_names[features]))
-				usage_error("--features %s: not old, new or both",
-					    optarg);
-			break;
-		case 'j':
-			json_path = optarg;
-			json_open(json_path);
-			break;
-		case 'l':
-			list = true;
-			break;
-		case '?':
-			usage();
-		default:
-			*numbers[opt].value =
-				parse_number(options[opt].name, optarg,
-					     numbers[opt].min, numbers[opt].max);
-			break;
+	read_options(argc, argv, false, options,
+		     "Usage: yield_latency [OPTION]...\n"
+		     "What sched_yield() is worth to those who use it, and what it costs others.");
+	for (i = 0; patterns[i]; i++) {
+		if (!select_cases(patterns[i], true))
+			usage_error("--case %s: no such case", patterns[i]);
+	}
+	if (all || !i)
+		select_cases("*", all);
+	if (list) {
+		for (i = 0; i < nr; i++) {
+			if (selected[i])
+				puts(cases[i].name);
 		}
-	}
-	if (optind < argc)
-		usage();
-	if (!any)
-		select_cases("*", false);
-	for (i = 0; i < nr; i++) {
-		if (list && selected[i])
-			puts(cases[i].name);
-	}
-	if (list)
 		return EXIT_SUCCESS;
+	}
+	if (json_path)
+		json_open(json_path);
 	if (cpu < 0)
 		cpu = first_cpu();
 	problem = map_shared(sizeof(*problem));
