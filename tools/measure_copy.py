@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.core import LOGS, ROOT, Fail, need_tool, run_logged, scratch
+from tools.core import (LOGS, ROOT, SIDES, Fail, need_tool, run_logged,
+                        scratch)
 from tools.measure_ports import label
 from tools.tables import numbers, ratio, table
 
@@ -26,7 +27,6 @@ SECONDS = 600
 # Where the functions are, and which calls the other.
 SOURCE = "arch/x86/kernel/process.c"
 FUNCTIONS = {"base": "tss_copy_io_bitmap", "series": "tss_clean_io_bitmap"}
-SIDES = ("base", "series")
 HEADERS = ("arch/x86/include/asm/processor.h",
            "arch/x86/include/asm/io_bitmap.h")
 # What it works on. Each side has its own.
