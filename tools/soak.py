@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import fnmatch
 import functools
+import json
 import re
 import statistics
 import subprocess
@@ -27,7 +28,7 @@ from tools.build import (BENCH, KERNELS, SIDES, build_bench, build_kernel,
                          selftest_names, source, source_key, test_key)
 from tools.core import (CONFIGS, LOGS, PUBLISHED, RESULTS, ROOT, Fail,
                         build_lock, digest, duration, end_group, read_json,
-                        run_main, say, shown_path, stage, write_json)
+                        run_main, say, shown_path, stage, write_atomically)
 from tools.count import Count, listed
 from tools.guest import boot, check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
@@ -288,6 +289,12 @@ def run_once(row: Row, guest: str, number: int) -> dict[str, Any]:
             "seconds": round(time.monotonic() - start, 1)}
 
 
+def keep(report: Path, kept: dict[str, Any]) -> None:
+    """Write what is kept of all rows, one line for each run."""
+    write_atomically(report, json.dumps(kept).replace('{"rows"', '\n{"rows"')
+                     + "\n")
+
+
 def counted(runs: list[dict[str, Any]]) -> list[int]:
     """Return how many tests of runs passed, failed, were skipped."""
     words = Counter(row[0] for run in runs for row in run["rows"])
@@ -307,7 +314,7 @@ def run_rows(job: str, rows: list[Row], times: int, kept: dict[str, Any],
             guest = re.sub(r"\W", "-", f"{job}-{row.name}-{number}")
             with stage(f"{row.name}: run {number} of {wanted}"):
                 mine.append(run_once(row, guest, number))
-            write_json(report, kept)
+            keep(report, kept)
         runs[row.name] = mine[:wanted]
     return runs
 
@@ -327,7 +334,7 @@ def soak(job: str, rows: list[Row], times: int, whole: bool) -> int:
         {"key": key, "commit": commit, "runs": {}})
     runs = run_rows(job, rows, times, kept, report)
     # Also where nothing had to run.
-    write_json(report, kept)
+    keep(report, kept)
     for row, mine in runs.items():
         note = mine[-1]["note"]
         if isinstance(note, dict):
