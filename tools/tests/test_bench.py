@@ -145,7 +145,7 @@ def test_copies_are_timed_if_right(tmp_path, side, old, new, words) -> None:
     assert len(rows) == 2 + len(found["cases"])
 
 
-# A few tenths of a second each; the two that read ports are not run.
+# A few tenths of a second each; those without cases are not run.
 PROGRAMS = {
     "pi_ping": (("--loads", "0,2", "--seconds", "0.1"),
                 ["reference", "load-0", "load-2"]),
@@ -156,6 +156,7 @@ PROGRAMS = {
     "ioperm_memory": (("--tasks", "2"), ["port-0x80", "port-65535",
                                          "below-0x400", "every-line", "all"]),
     "ioperm_random": (("--seconds", "0"), []),
+    "yield_latency": (("--seconds", "0"), []),
     "port_readers": (("--turns", "0"), [])}
 
 
