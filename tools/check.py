@@ -209,15 +209,6 @@ def check_boot(folder: Path, side: str, kvm: bool) -> None:
     check_splat(result.console)
 
 
-def is_worse(before: str | None, after: str | None) -> bool:
-    """Tell whether the series does worse than the base, by two verdicts.
-
-    A test that the base does not have may skip itself, but not fail.
-    """
-    rank = {None: -1, "fail": 0, "skip": 1, "pass": 2}
-    return rank[after] < rank[before or "skip"]
-
-
 def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
     """No x86 selftest does worse on the series than on the base.
 
@@ -248,12 +239,12 @@ def compare_selftests(count: Count, folders: Folders, kvm: bool) -> None:
     # both sides tells a flake of the base from a fault of the series; a test
     # of I/O ports gets no second chance.
     again = {name for name in wanted["series"]
-             if is_worse(*verdicts(name)) and not name.startswith("iop")}
+             if ktap.is_worse(*verdicts(name)) and not name.startswith("iop")}
     for side in SIDES:
         run(side, again, "-again")
     for name in sorted(wanted["series"]):
         before, after = verdicts(name)
-        verdict = "fail" if is_worse(before, after) else \
+        verdict = "fail" if ktap.is_worse(before, after) else \
             "pass" if after == "pass" else "skip"
         count.add(verdict, f"selftests/x86: {name}", "" if verdict == "pass"
                   else f"{after or 'did not run'}, {before or 'not there'} on "

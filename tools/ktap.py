@@ -135,6 +135,15 @@ def verdict(run: Run) -> tuple[str, str]:
     return ("pass" if passed else "skip"), words
 
 
+def is_worse(before: str | None, after: str | None) -> bool:
+    """Tell whether the series does worse than the base, by two verdicts.
+
+    A test that the base does not have may skip itself, but not fail.
+    """
+    rank = {None: -1, "fail": 0, "skip": 1, "pass": 2}
+    return rank[after] < rank[before or "skip"]
+
+
 def runner(text: str) -> dict[str, str]:
     """Read what run_kselftest.sh says of programs: {name: verdict}.
 

@@ -16,6 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tools import ktap
 from tools.build import (SIDES, build_bench, build_sides, image,
                          make_arguments, objects, source)
 from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, build_lock, digest,
@@ -267,12 +268,11 @@ def count_board(count: Count, board: str, found: Found,
     path = RESULTS / "lab.json"
     write_json(path, read_json(path, {}) | {board: found})
     base, series = (found[side]["cases"] for side in SIDES)
-    rank = ("missing", "fail", "skip", "pass")
     for name in sorted({*base, *series, *NEEDED}):
-        before, after = base.get(name, "skip"), series.get(name, "missing")
-        worse = before != "pass" or after != "pass" if name in NEEDED else \
-            rank.index(after) < rank.index(before)
-        words = f"{after}, on the base {base.get(name, 'missing')}"
+        before, after = base.get(name), series.get(name)
+        worse = (before, after) != ("pass", "pass") if name in NEEDED else \
+            ktap.is_worse(before, after)
+        words = f"{after or 'missing'}, on the base {before or 'missing'}"
         if worse and (name in NEEDED or re.match(pattern, name)):
             count.fail(f"{board}: {name}", words)
         elif after == "pass":

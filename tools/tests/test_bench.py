@@ -2,6 +2,7 @@
 """make bench: its tables, README.md, what is timed, the programs for that."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -130,9 +131,10 @@ def test_the_worst_phases_of_this_kernel(replace, tmp_path) -> None:
     ("series", "tss_clean", "gone", r"no function tss_clean_io_bitmap\(\)")])
 def test_copies_are_timed_if_right(tmp_path, side, old, new, words) -> None:
     trees = {name: tmp_path / name for name in SIDES}
-    for name, tree in trees.items():
-        text = (ROOT / f"tools/tests/copies/{name}.c").read_text()
-        write(tree, dict(zip(measure_copy.HEADERS, (text, ""))) | {
+    common, *parts = re.split("// (?:base|series)\n", (
+        ROOT / "tools/tests/copies.c").read_text())
+    for (name, tree), text in zip(trees.items(), parts, strict=True):
+        write(tree, dict(zip(measure_copy.HEADERS, (common, text))) | {
             measure_copy.SOURCE: text if name != side
             else text.replace(old, new)})
     if words:

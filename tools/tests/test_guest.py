@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from conftest import check_gone, write, write_program
-from tools import core, guest, package
+from tools import core, guest
 from tools.core import Fail
 from tools.guest import Lost, boot, check_splat, choose_kvm, tiny, xen
 from tools.ktap import Run
@@ -26,7 +26,7 @@ exec "$last"
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A build folder with a stub of vng, which runs the command here."""
-    for module in (core, guest, package, tiny, xen):
+    for module in (core, guest, tiny, xen):
         for name, value in (("BUILD", tmp_path), ("LOGS", tmp_path / "logs"),
                             ("need_tool", lambda *_: None)):
             monkeypatch.setattr(module, name, value, raising=False)
@@ -165,24 +165,3 @@ def test_a_domain_of_xen(place, monkeypatch):
             (XEN.replace("0-1", "0"), "and not '0-1'")):
         with pytest.raises(Fail, match=words):
             boot_xen(place, said)
-
-
-# A QEMU whose guest runs the script on the second disk, of whole sectors.
-QEMU = r"""
-for word in "$@"; do case "$word" in
-file=*) disk=${word#file=} disk=${disk%%,*} ;;
-esac; done
-[ $(($(stat -c %s "$disk") % 512)) = 0 ] || exit 9
-sh "$disk" | sed 's/$/\r/'
-"""
-
-
-def test_a_guest_that_installs_packages_runs_commands(place):
-    write_program(place / "bin/qemu-system-x86_64", QEMU)
-    runs = package.boot(place / "disk", "one", {
-        "release": "echo 1.2", "left": "! ls /nowhere", "bad": "(exit 3)"})
-    assert runs["release"].output.strip() == "1.2"
-    assert [run.status for run in runs.values()] == [0, 0, 3]
-    for commands in {"last": "exit"}, {"release": "echo 1", "last": "exit"}:
-        with pytest.raises(Fail, match="'one' did not run last;"):
-            package.boot(place / "disk", "one", commands)
