@@ -28,7 +28,8 @@ TOOLS = {"gcc": (CONFIGS, "include.c", "zlib_inflate_workspacesize"),
 FOLDERS = ("arch/x86/entry/", "arch/x86/xen/", "kernel/entry/",
            "kernel/sched/", "kernel/fork.o")
 OPTIONS = {"arch/x86/xen/": "CONFIG_XEN_PV",
-           "arch/x86/coco/": "CONFIG_AMD_MEM_ENCRYPT"}
+           "arch/x86/coco/": "CONFIG_AMD_MEM_ENCRYPT",
+           "arch/x86/kernel/sev.": "CONFIG_AMD_MEM_ENCRYPT"}  # of 6.1
 # In each configuration this one is compiled; faults are planted there.
 VICTIM = "arch/x86/kernel/ioport.c"
 # As the kernel itself is compiled: -Wextra without these.  A handler has the
