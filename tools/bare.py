@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run README's commands on a Debian 12 and 13 with nothing but git and make.
+"""Run README's commands on a Debian with nothing but git and make.
 
 As the forge does in containers (.github/workflows), here in a root of its own
-in build/bare.  Needs root, a network, 9 GiB and hours.
+in build/bare.  Needs root, a network, 9 GiB and an hour.
 """
 
 import re
@@ -15,7 +15,7 @@ from tools.debian import SUITES, inside, last, make_root, why_not
 PLACE = BUILD / "bare"
 
 
-def group(count: Count) -> None:
+def group(count: Count, suite: str = SUITES[0]) -> None:
     """README's commands work on a bare Debian with git and make."""
     commands = sorted(set(re.findall(
         r"^make (?:bench|check)\b", (ROOT / "README.md").read_text(), re.M)))
@@ -25,14 +25,13 @@ def group(count: Count) -> None:
         return
     need_space(BUILD, 9, "a clone and its kernels in build/bare")
     try:
-        for suite in SUITES:
-            make_root(PLACE, ("git", "make"), LOGS / "bare-root.log", suite)
-            git("clone", "-q", "--no-hardlinks", ROOT, PLACE / "root/series")
-            for command in commands:
-                title = f"bare: {command} on {suite}"
-                count.run(title, lambda: run_logged(
-                    inside(PLACE, ["make", "-C", "/root/series", command[5:]]),
-                    LOGS / f"bare-{suite}-{command[5:]}.log", 12 * 3600,
-                    what=title, progress=last("^==> .{,60}")))
+        make_root(PLACE, ("git", "make"), LOGS / "bare-root.log", suite)
+        git("clone", "-q", "--no-hardlinks", ROOT, PLACE / "root/series")
+        for command in commands:
+            title = f"bare: {command} on {suite}"
+            count.run(title, lambda: run_logged(
+                inside(PLACE, ["make", "-C", "/root/series", command[5:]]),
+                LOGS / f"bare-{suite}-{command[5:]}.log", 12 * 3600,
+                what=title, progress=last("^==> .{,60}")))
     finally:
         shutil.rmtree(PLACE, ignore_errors=True)

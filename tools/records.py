@@ -25,7 +25,8 @@ GATES = {"gcc": "code", "clang": "code", "prefixes": "code",
          "sparse": "kernel", "coccicheck": "code", "kerneldoc": "code",
          "docs": "all", "i386": "code", "xen": "code", "boots": "code",
          "installs": "code", "bisect": "code", "package": "code",
-         "package-rt": "code", "bare": "all", "lab": "code"}
+         "package-rt": "code", "bare": "all", "bare-13": "all",
+         "lab": "code"}
 SOAK = ("repeat", "load", "race", "stress", "yield-stress", "yield-hz")
 CHECKS = {"check scripts": "all", "check series": "all",
           "check kernels": "code",
@@ -34,7 +35,8 @@ CHECKS = {"check scripts": "all", "check series": "all",
           "bench": "code", "study": "code", "deb": "kernel",
           "real hardware": "code"}
 # They are about the repository, which is the same for each kernel.
-FIRST_ONLY = ("check scripts", "gates bare", "gates lab", "study")
+FIRST_ONLY = ("check scripts", "gates bare", "gates bare-13", "gates lab",
+              "study")
 YIELD_ONLY = ("soak yield-stress", "soak yield-hz")
 
 # {"key", "commit", "date", "passed", "failed", "skipped", "files"}

@@ -26,7 +26,8 @@ GROUPS = {
     "xen": boots.group_xen, "boots": boots.group_boots,
     "installs": boots.group_installs, "bisect": boots.group_bisect,
     "package": package.group, "package-rt": package.group_rt,
-    "bare": bare.group, "lab": lab.group}
+    "bare": bare.group, "bare-13": partial(bare.group, suite="trixie"),
+    "lab": lab.group}
 
 
 def main() -> int:
