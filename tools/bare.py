@@ -10,12 +10,12 @@ import shutil
 
 from tools.core import BUILD, LOGS, ROOT, git, need_space, run_logged
 from tools.count import Count
-from tools.debian import SUITES, inside, last, make_root, why_not
+from tools.debian import SUITE, inside, last, make_root, why_not
 
 PLACE = BUILD / "bare"
 
 
-def group(count: Count, suite: str = SUITES[0]) -> None:
+def group(count: Count, suite: str = SUITE) -> None:
     """README's commands work on a bare Debian with git and make."""
     commands = sorted(set(re.findall(
         r"^make (?:bench|check)\b", (ROOT / "README.md").read_text(), re.M)))

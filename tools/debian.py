@@ -17,7 +17,7 @@ from pathlib import Path
 from tools.core import Fail, need_space, run_logged, shown_path, stage
 from tools.series.base import mirror
 
-SUITES = ("bookworm", "trixie")
+SUITE = "bookworm"
 OWN = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 # What is in 'dev' and 'sys' stays this machine's; the rest is the root's.
 # A root that is a mount can be entered by jobs that make roots of their own.
@@ -69,7 +69,7 @@ def last(pattern: str) -> Callable[[Path], str]:
 
 
 def make_root(root: Path, packages: Sequence[str], log: Path,
-              suite: str = SUITES[0]) -> None:
+              suite: str = SUITE) -> None:
     """Make a minimal root with these packages, in place of an old one."""
     if reason := why_not():
         raise Fail(f"{shown_path(root)} cannot be made: {reason}")
