@@ -12,7 +12,7 @@ import functools
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,15 +72,6 @@ ROWS = (
 
 # --- measuring -------------------------------------------------------------
 
-def measure_side(folder: Path, side: str, kvm: bool) -> dict[str, Any]:
-    """Measure a kernel; return {program: report}."""
-    found = {PORTS: measure_ports.measure_ports(folder, side, kvm=kvm),
-             MEMORY: measure_ports.measure_memory(folder, side, kvm)}
-    if has_yield():
-        found[YIELD] = measure_yield.measure_yield(folder, side, kvm=kvm)
-    return found
-
-
 def measure() -> dict[str, Any]:
     """Build both kernels and measure each."""
     folders = build_sides()
@@ -99,18 +90,24 @@ def measure() -> dict[str, Any]:
               "sides": sides}
     # Before two guests want them at once.
     measure_ports.build_programs()
+    jobs: dict[str, Callable[..., dict[str, Any]]] = {
+        PORTS: measure_ports.measure_ports,
+        MEMORY: measure_ports.measure_memory}
     if has_yield():
         measure_yield.build_program()
-        report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {}}
+        # The longest comes first, and that on the series is longer.
+        jobs = {YIELD: measure_yield.measure_yield} | jobs
+    pieces = [(name, side) for name in jobs for side in reversed(SIDES)]
     # Instructions are the same beside another guest, cycles are not.
-    found = at_once(
-        {f"measuring the {side} kernel ({accel})": functools.partial(
-            measure_side, folder, side, kvm)
-         for side, folder in folders.items()}, int(kvm))
-    for side, result in zip(folders, found.values()):
-        if YIELD in result:
-            report["yield"]["sides"][side] = result.pop(YIELD)
-        sides[side] |= result
+    done = at_once({f"{name} on the {side} kernel ({accel})":
+                    functools.partial(jobs[name], folders[side], side, kvm=kvm)
+                    for name, side in pieces}, int(kvm))
+    found = dict(zip(pieces, done.values()))
+    for side in SIDES:
+        sides[side] |= {name: found[name, side] for name in (PORTS, MEMORY)}
+    if has_yield():
+        report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {
+            side: found[YIELD, side] for side in SIDES}}
     with stage("timing the copies of I/O bitmaps in user space"):
         report["copycost"] = measure_copy.measure_copy(
             {side: source(KERNELS[side].commit) for side in SIDES})
