@@ -13,7 +13,6 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools import measure_copy, measure_ports, measure_yield

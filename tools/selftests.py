@@ -177,31 +177,31 @@ def run_programs(count: Count, title: str, folder: Path,
 
 
 def boot_yield(folder: Path, programs: Sequence[Path],
-               name: str) -> dict[str, ktap.Run]:
-    """Boot a kernel and run tests of sched_yield(); return {program: Run}.
+               name: str) -> dict[str, str]:
+    """Boot a kernel and run tests of sched_yield(); return {program: KTAP}.
 
     In a guest whose clock counts instructions: a host that takes the CPU away
-    in mid-call would otherwise make them skip what it spoilt.
+    in mid-call would otherwise make them skip what it spoilt.  Cases that the
+    host spoilt still get more runs, whose KTAP follows that of the first.
     """
     commands = {path.name: str(path) for path in programs}
-    return ktap.split(boot(folder, ktap.script(commands), name, timeout=900,
-                           icount="wait-idle", append=STEADY).output, commands)
+    texts = dict.fromkeys(commands, "")
+    for number in range(1 + MORE_RUNS):
+        output = boot(folder, ktap.script(commands), f"{name}-{number}"
+                      if number else name, timeout=900, icount="wait-idle",
+                      append=STEADY).output
+        texts = {program: texts[program] + run.output for program, run
+                 in ktap.split(output, commands).items()}
+        if not any(SPOILT in ktap.parse(text).reasons.values()
+                   for text in texts.values()):
+            break
+    return texts
 
 
-def run_yield(count: Count, title: str, folder: Path,
-              programs: Sequence[Path], name: str) -> None:
-    """As boot_yield(), and count each case; those that the host spoilt get
-    more runs, and of several runs the worse verdict counts, skips apart."""
-    texts = {path.name: "" for path in programs}
-    with stage(f"running the tests of sched_yield(), {title}"):
-        for number in range(1 + MORE_RUNS):
-            runs = boot_yield(folder, programs, f"{name}-{number}"
-                              if number else name)
-            texts = {program: text + runs[program].output
-                     for program, text in texts.items()}
-            if not any(SPOILT in ktap.parse(text).reasons.values()
-                       for text in texts.values()):
-                break
+def count_yield(count: Count, title: str, texts: dict[str, str],
+                name: str) -> None:
+    """Count the cases of what boot_yield() returned for a guest of a name; of
+    several runs of one the worse verdict counts, skips apart."""
     for program, text in texts.items():
         count_cases(count, f"{title}: {program}", text,
                     LOGS / f"{name}.ktap")

@@ -14,15 +14,15 @@ from tools.build import (CLANG, JOBS, KERNELS, SELFTESTS, build_kernel,
                          image, make_environment, objects, planted,
                          selftest_names, source, source_key)
 from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, digest, read_json,
-                        run_logged, shown_path, write_json)
+                        run_logged, shown_path, stage, write_json)
 from tools.count import Count
 from tools.gates.compile import prefixes
 from tools.guest import check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
 from tools.guest.xen import boot_xen, build_probe
 from tools.selftests import (SECONDS, YIELD_TESTS, arguments_of, boot_runner,
-                             count_kunit, count_run, install, port_tests,
-                             run_installed, run_programs, run_yield)
+                             boot_yield, count_kunit, count_run, count_yield,
+                             install, port_tests, run_installed, run_programs)
 
 XEN = "Xen PV dom0"
 # They stay on the first CPU that they may use; Xen's guests start all others
@@ -181,8 +181,9 @@ def run_prefix(count: Count, title: str, tree: Path, programs: list[Path],
                  name, kunit=kunit)
     yields = [path for path in programs if path.parent.name == "sched"]
     if yields:
-        run_yield(count, f"{title}: selftests/sched", folder, yields,
-                  f"{name}-yield")
+        with stage(f"running the tests of sched_yield(), {title}"):
+            texts = boot_yield(folder, yields, f"{name}-yield")
+        count_yield(count, f"{title}: selftests/sched", texts, f"{name}-yield")
     return f"{len(programs)} programs"
 
 

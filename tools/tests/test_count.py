@@ -122,8 +122,8 @@ SPOILT = f"ok 2 b # SKIP {selftests.SPOILT}"
 def test_the_host_spoilt_it(count, texts, tmp_path, rows, verdict):
     count.expected.append(f"sched: *: {selftests.SPOILT}")
     texts += [said("yield_test", "ok 1 a", row) for row in rows]
-    selftests.run_yield(count, "sched", tmp_path, [tmp_path / "yield_test"],
-                        "yield")
+    selftests.count_yield(count, "sched", selftests.boot_yield(
+        tmp_path, [tmp_path / "yield_test"], "yield"), "yield")
     assert not texts
     assert [row[:2] for row in count.rows] == [
         ("ok", "sched: yield_test: a"), (verdict, "sched: yield_test: b")]
