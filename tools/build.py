@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Build kernels, selftests of a kernel tree and the programs of tools/bench.
 
-Sources are git worktrees below build/src, through ccache.  The objects of a
-kernel of KERNELS are in a folder of its source, which build/obj links to.
+Sources are git worktrees below build/src, the objects of a kernel of KERNELS
+are in build/obj.  ccache would slow a first build, and each kernel keeps its
+objects.
 """
 
 import contextlib
@@ -27,9 +28,7 @@ SOURCES, OBJECTS, PROGRAMS = BUILD / "src", BUILD / "obj", BUILD / "programs"
 BENCH = ROOT / "tools/bench"
 SELFTESTS = "tools/testing/selftests"
 CLANG = "19"
-COMPILERS = {"gcc": ["CC=ccache gcc", "HOSTCC=ccache gcc"],
-             "clang": [f"LLVM=-{CLANG}", f"CC=ccache clang-{CLANG}",
-                       f"HOSTCC=ccache clang-{CLANG}"]}
+COMPILERS = {"gcc": [], "clang": [f"LLVM=-{CLANG}"]}
 JOBS = f"-j{os.cpu_count()}"
 BUILD_SECONDS = 3 * 3600
 
@@ -148,11 +147,11 @@ def test_key(commit: str, folder: str = "x86") -> str:
 
 def make_environment() -> dict[str, str]:
     """Return the environment of a build, with nothing of this machine, so
-    that ccache hits and two builds of one tree are the same."""
+    that two builds of one tree are the same."""
     environment = os.environ | {
         "KBUILD_BUILD_USER": "series", "KBUILD_BUILD_HOST": "series",
         "KBUILD_BUILD_TIMESTAMP": "2000-01-01", "KBUILD_BUILD_VERSION": "1",
-        "LOCALVERSION": "", "CCACHE_NOHASHDIR": "1", "LC_ALL": "C"}
+        "LOCALVERSION": "", "LC_ALL": "C"}
     # What a make above this one set is not meant for the kernel's make.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES",
                  "ARCH", "O", "KSRC", "FORCE", "V"):
@@ -190,21 +189,6 @@ def settings(text: str) -> dict[str, str]:
             for name, value, unset in rows}
 
 
-def link_objects(folder: Path, tree: Path) -> None:
-    """Let a folder of objects() be one in this tree.
-
-    Only from a direct child of the source the kernel's make names files by
-    relative paths (srctree in its Makefile).  So ccache knows them in another
-    clone of this repository, too.
-    """
-    place = tree / f".{folder.name}"
-    place.mkdir(exist_ok=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if not folder.is_symlink() or folder.readlink() != place:
-        folder.unlink(missing_ok=True)
-        folder.symlink_to(place)
-
-
 def configure(name: str, tree: Path, compiler: str = "gcc") -> str:
     """Write a kernel's .config, unless it is there; return its text.
 
@@ -212,7 +196,6 @@ def configure(name: str, tree: Path, compiler: str = "gcc") -> str:
     is of another commit than the kernel's, which may not know them.
     """
     kernel, folder = KERNELS[name], objects(name, compiler)
-    link_objects(folder, tree)
     config, stamp = folder / ".config", folder / "configured"
     wanted = settings(kernel.wanted())
     more = settings((tree / kernel.from_tree).read_text()) \
@@ -353,8 +336,8 @@ def build_selftests(names: Sequence[str], commit: str = "applied",
     place = PROGRAMS / f"{at}-{compiler}-{digest(*flags)[:8]}"
     # They take no configuration.
     headers = OBJECTS / "headers"
-    run_logged(["make", "-C", str(tree), f"O={headers}", *COMPILERS["gcc"],
-                JOBS, "headers"], LOGS / "headers.log",
+    run_logged(["make", "-C", str(tree), f"O={headers}", JOBS,
+                "headers"], LOGS / "headers.log",
                env=make_environment(), what="make headers")
     command = {"clang": f"clang-{CLANG}"}.get(compiler, compiler)
     made = {name: place / name for name in names}
@@ -368,7 +351,7 @@ def build_selftests(names: Sequence[str], commit: str = "applied",
                     f"OUTPUT={place / folder}",
                     f"CC={' '.join([command, *flags])}",
                     f"KHDR_INCLUDES=-isystem {headers}/usr/include",
-                    *COMPILERS[compiler][:-2], *map(str, wanted)],
+                    *COMPILERS[compiler], *map(str, wanted)],
                    log, env=make_environment(), check=False)
         missing = [path.name for path in wanted if not path.exists()]
         if missing:

@@ -106,7 +106,7 @@ def build(kind: str, given: str, lsmod: str) -> list[Path]:
     # Of two lines about one option the last counts.
     config.write_text(text + CHANGES)
     make = ["make", "-C", str(tree), f"O={config.parent}", JOBS,
-            f"LOCALVERSION={release}", "CC=ccache gcc", "HOSTCC=ccache gcc"]
+            f"LOCALVERSION={release}"]
     # localmodconfig asks about what nobody has decided yet.
     run_logged(["sh", "-c", "yes '' 2>/dev/null | \"$@\"", "sh", *make,
                 "olddefconfig", *modules], LOGS / "deb-config.log",

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Building kernels and programs, with a real make and a small fake kernel."""
 
-import shutil
 
 import pytest
 
@@ -99,11 +98,9 @@ def test_settings_that_kconfig_drops_are_named(place, monkeypatch):
             build.configure("series", tree)
     # The base may not know what the series adds.
     assert build.configure("series", build.source("base")) == "CONFIG_A=y\n"
-    assert build.objects("series").resolve().parent == build.source("base")
     # The .config of what failed is not taken for the one before.
     monkeypatch.delenv("LACKS")
     write(place / "configs", {"guest.config": old})
-    shutil.rmtree(place / "src")
     assert build.configure("series", build.source("applied")) == old
 
 
