@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Building kernels and programs, with a real make and a small fake kernel."""
 
-
 import pytest
 
 from conftest import commit, git, write
