@@ -97,9 +97,8 @@ def compiled(name: str, tree: Path, tool: str = "gcc",
         refuse(Counter(), warnings)
         raise Fail(f"make failed; the end of {shown_path(log)}:\n{tail(log)}")
     return {f"{path}.c" for path in re.findall(
-        rf"^  {'CHECK' if sparse else 'CC'} +(?:\[M\] +)?(?:\.\./)*"
-        r"([^\s/]\S*)\.[co]$",
-        text, re.M) if is_kernel(path)}, warnings
+        rf"^  {'CHECK' if sparse else 'CC'} +(?:\[M\] +)?(\S+)\.[co]$",
+        text.replace(f"{tree}/", ""), re.M) if is_kernel(path)}, warnings
 
 
 def check_coverage(tree: Path, sources: set[str],
