@@ -96,8 +96,9 @@ def compiled(name: str, tree: Path, tool: str = "gcc",
                  text, re.M):
         refuse(Counter(), warnings)
         raise Fail(f"make failed; the end of {shown_path(log)}:\n{tail(log)}")
+    # Other names that are absolute are of objtool, for example.
     return {f"{path}.c" for path in re.findall(
-        rf"^  {'CHECK' if sparse else 'CC'} +(?:\[M\] +)?(\S+)\.[co]$",
+        rf"^  {'CHECK' if sparse else 'CC'} +(?:\[M\] +)?([^\s/]\S*)\.[co]$",
         text.replace(f"{tree}/", ""), re.M) if is_kernel(path)}, warnings
 
 
