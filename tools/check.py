@@ -330,16 +330,18 @@ def check_counted(count: Count, folders: Folders) -> None:
         work |= {f"{title} on the {side}": functools.partial(
             boot_yield, folders[side], programs, f"yield-tests-{side}")
             for side in commands}
-    done = list(at_once(work).values())
-    for side, result in zip(commands, done):
+    done = at_once(work)
+    for side in commands:
+        said = done[f"drop window on the {side}"].output
         for case in RACE_CASES:
-            figures, fault = race_result(result.output, case, side, RACE_WAKES)
+            figures, fault = race_result(said, case, side, RACE_WAKES)
             count.test(f"drop window: {case} on {side}", fault and (
                 f"{fault} ({figures}); see {shown_path(LOGS)}/race-{side}.ktap"
                 ))
     if has_yield():
-        count_yield(count, title, done[2], "yield-tests-series")
-        count_controls(count, title, done[3])
+        count_yield(count, title, done[f"{title} on the series"],
+                    "yield-tests-series")
+        count_controls(count, title, done[f"{title} on the base"])
 
 
 def accessor_uses(tree: Path) -> list[str]:

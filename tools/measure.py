@@ -3,9 +3,9 @@
 
 No kernel is built and nothing is installed: the programs are built below
 build/measure, with python3, gcc and make alone, or taken from there where
-there is no gcc.  What needs root, or a package that is missing, is left out with the
-reason.  The figures go into one JSON file, which names the machine; --compare
-makes a page of two of them.
+there is no gcc.  What needs root, or a package that is missing, is left out
+with the reason.  The figures go into one JSON file, which names the machine;
+--compare makes a page of two of them.
 """
 
 import argparse
