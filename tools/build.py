@@ -46,8 +46,10 @@ class Kernel:
 
     def wanted(self) -> str:
         """Return the text of the fragments, and what the older kernel that
-        a job is about calls in another way."""
-        own = (KERNEL, f"{KERNEL}-{self.arch}") if KERNEL else ()
+        a job is about calls in another way: of all kernels, of an
+        architecture, of a fragment."""
+        own = [KERNEL, *(f"{KERNEL}-{Path(name).name}" for name in (
+            self.arch, *self.fragments))] if KERNEL else []
         paths = [CONFIGS / f"{name}.config" for name in self.fragments] + [
             path for name in own
             if (path := CONFIGS / f"{name}.config").exists()]
@@ -81,7 +83,7 @@ KERNELS = {
     "i386": Kernel("applied", ("guest-i386",), "i386"),
     **{name: Kernel("applied", ("guest-i386", f"gates/{name}"), "i386")
        for name in ("i386-up", "i386-repeat")},
-    "allmod": Kernel(fragments=(), target="allmodconfig"),
+    "allmod": Kernel(fragments=("gates/allmod",), target="allmodconfig"),
     # That of the series, with objects of its own: they have bugs.
     "mutants": _guest(),
     **{f"lab_{side}": Kernel(

@@ -132,8 +132,7 @@ class Selftests(Row):
     load: int = 0
 
     def run(self, count: Count, guest: str, number: int) -> str:
-        with busy(self.load):
-            runs = self.runs(count, guest)
+        runs = self.runs(count, guest)
         # Of files with lines 'ROW: PROGRAM: CASE' what is about this row.
         skips, passes = ([row.partition(": ")[2] for row in listed(
             CONFIGS / name) if fnmatch.fnmatch(
@@ -168,8 +167,11 @@ class Selftests(Row):
         commands = {path.name: " ".join([str(path), *arguments_of(path)])
                     for path in programs(self.tests)}
         more = {"icount": self.icount, "kvm": False} if self.icount else {}
-        return ktap.split(self.boot(count, guest, ktap.script(
-            commands, self.wrap), **more), commands)
+        built(self.kernel)  # on a host that is not yet busy
+        with busy(self.load):
+            said = self.boot(count, guest, ktap.script(commands, self.wrap),
+                             **more)
+        return ktap.split(said, commands)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tools.build import (CLANG, JOBS, KERNELS, SELFTESTS, build_kernel,
 from tools.core import (BUILD, LOGS, RESULTS, ROOT, Fail, digest, read_json,
                         run_logged, shown_path, stage, write_json)
 from tools.count import Count
-from tools.gates.compile import prefixes
+from tools.gates.compile import CONFIGS, prefixes
 from tools.guest import check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
 from tools.guest.xen import boot_xen, build_probe
@@ -98,7 +98,9 @@ def group_boots(count: Count) -> None:
     """Kernels with other preemption, and with KASAN and lockdep, pass."""
     ports = list(build_selftests(port_tests(source("applied"))).values())
     for name, what in (("rt", "PREEMPT_RT"), ("lazy", "the least preemption")):
-        run_programs(count, what, build_kernel(name), ports, f"gates-{name}")
+        if name in CONFIGS:
+            run_programs(count, what, build_kernel(name), ports,
+                         f"gates-{name}")
     # KASAN reports an address of the interrupt code early in a boot with five
     # page table levels, which QEMU's largest processor has.
     run_programs(count, "debug", build_kernel("debug"), [], "gates-debug",

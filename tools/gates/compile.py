@@ -9,15 +9,18 @@ from pathlib import Path
 from tools.build import (BUILD, COMPILERS, SELFTESTS, build_selftests,
                          configure, make, objects, planted, selftest_log,
                          selftest_names, settings, source, warnings_in)
-from tools.core import (LOGS, ROOT, Fail, git, need_space, shown_path, stage,
-                        tail)
+from tools.core import (KERNEL, LOGS, ROOT, Fail, git, need_space, shown_path,
+                        stage, tail)
 from tools.count import Count
 from tools.selftests import port_tests
 from tools.series.apply import is_kernel, series_patches, touched_files
 from tools.series.base import REPO
 
-CONFIGS = ("wide", "x86-64", "noioperm", "xenpv", "sev", "rt", "lazy", "hz100",
-           "x86-debug", "i386", "i386-up", "allmod")
+# x86 has PREEMPT_RT since 6.12.
+CONFIGS = tuple(name for name in (
+    "wide", "x86-64", "noioperm", "xenpv", "sev", "rt", "lazy", "hz100",
+    "x86-debug", "i386", "i386-up", "allmod") if (KERNEL, name) != (
+        "6.1", "rt"))
 # In which configurations a tool looks, a planted fault, what it says of that.
 TOOLS = {"gcc": (CONFIGS, "include.c", "zlib_inflate_workspacesize"),
          "clang": (CONFIGS, "unused.c", "planted_unused"),
