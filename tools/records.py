@@ -38,6 +38,8 @@ CHECKS = {"check scripts": "all", "check series": "all",
 FIRST_ONLY = ("check scripts", "gates bare", "gates bare-13", "gates lab",
               "study")
 YIELD_ONLY = ("soak yield-stress", "soak yield-hz")
+# x86 has PREEMPT_RT since 6.12.
+NO_RT = {"6.1": ("gates package-rt",)}
 
 # {"key", "commit", "date", "passed", "failed", "skipped", "files"}
 Row = dict[str, Any]
@@ -52,7 +54,7 @@ def columns() -> list[tuple[str, str]]:
 def checks(kernel: str = KERNEL) -> list[str]:
     """Return the names of what there is to run on a kernel."""
     none = (FIRST_ONLY if kernel else ()) + (
-        () if has_yield(kernel) else YIELD_ONLY)
+        () if has_yield(kernel) else YIELD_ONLY) + NO_RT.get(kernel, ())
     return [name for name in CHECKS if name not in none]
 
 

@@ -12,15 +12,15 @@ from tools.build import (BUILD, COMPILERS, SELFTESTS, build_selftests,
 from tools.core import (KERNEL, LOGS, ROOT, Fail, git, need_space, shown_path,
                         stage, tail)
 from tools.count import Count
+from tools.records import NO_RT
 from tools.selftests import port_tests
 from tools.series.apply import is_kernel, series_patches, touched_files
 from tools.series.base import REPO
 
-# x86 has PREEMPT_RT since 6.12.
 CONFIGS = tuple(name for name in (
     "wide", "x86-64", "noioperm", "xenpv", "sev", "rt", "lazy", "hz100",
-    "x86-debug", "i386", "i386-up", "allmod") if (KERNEL, name) != (
-        "6.1", "rt"))
+    "x86-debug", "i386", "i386-up", "allmod")
+    if name != "rt" or KERNEL not in NO_RT)
 # In which configurations a tool looks, a planted fault, what it says of that.
 TOOLS = {"gcc": (CONFIGS, "include.c", "zlib_inflate_workspacesize"),
          "clang": (CONFIGS, "unused.c", "planted_unused"),
