@@ -35,7 +35,7 @@ from tools.guest.tiny import boot_tiny
 from tools.records import CHECKS, patches_key, record
 from tools.selftests import (RACE, RACE_CASES, STEADY, arguments_of,
                              count_cases, count_run, race_command, race_result)
-from tools.series.apply import begin
+from tools.series.apply import begin, has_yield
 from tools.tables import console
 
 SCRIPTS = ROOT / "tools/soak"
@@ -59,9 +59,11 @@ built = functools.cache(build_kernel)
 def programs(tests: str, *flags: str) -> tuple[Path, ...]:
     """Build the selftests of a pattern 'FOLDER/NAME'."""
     folder, _, name = tests.partition("/")
+    names = selftest_names(source("applied"), folder, (name,))
+    if not names:
+        raise Fail(f"there is no test {tests}")
     with stage(f"building the tests {tests}"):
-        return tuple(build_selftests(selftest_names(
-            source("applied"), folder, (name,)), flags=flags).values())
+        return tuple(build_selftests(names, flags=flags).values())
 
 
 @contextlib.contextmanager
@@ -375,7 +377,8 @@ def main() -> int:
                         type=row_pattern, help="only this row, or rows of a "
                         "pattern (may be repeated)")
     options = parser.parse_args()
-    there = jobs(options.seconds, options.cpus)[options.job]
+    there = [row for row in jobs(options.seconds, options.cpus)[options.job]
+             if row.name != "yield" or has_yield()]
     rows = [row for row in there if any(
         fnmatch.fnmatch(row.name, only) for only in options.only or ["*"])]
     if not rows:

@@ -69,7 +69,7 @@ def test_each_listed_case_is_of_a_row_and_of_a_test() -> None:
 
 def test_only_rows_that_there_are(box: Box) -> None:
     box.refused("tools.soak", "load", "--only", "1cpu",
-                say="--only names none of load's rows: ports, yield")
+                say="--only names none of load's rows: ports")
 
 
 def test_the_host_is_busy_until_the_end() -> None:
