@@ -18,19 +18,9 @@ from tools import bench, measure_copy, measure_yield
 from tools.core import Fail
 from tools.figures import result_of
 from tools.guest import Result
-from tools.tables import console, table
 
 SIDES = ("base", "series")
 PUBLISHED = (ROOT / "results/bench.json").read_text()
-
-
-def test_a_table_in_markdown_and_for_a_terminal() -> None:
-    rows = table(["call", "base"], [["ioperm", "5"], ["longer name", "123"]])
-    assert rows[1:3] == ["|---|---:|", "| ioperm | 5 |"]
-    assert console(["Title:", "", *rows, "", "![a picture](a.svg)",
-                    "word " * 17]) == (
-        "Title:\n\ncall         base\nioperm          5\nlonger name   123\n"
-        "\n" + ("word " * 16).strip() + "\nword")
 
 
 def test_what_is_skipped_says_so_and_has_no_ratio() -> None:

@@ -10,18 +10,13 @@ from tools.ktap import Run, parse, runner, script, split, verdict
 HARNESS = """\
 TAP version 13
 1..4
-# Starting 4 tests from 2 test cases.
-#  RUN           global.first ...
-#            OK  global.first
 ok 1 global.first
 #  RUN           ports.line.second ...
 # ioperm.c:5:second:Expected 0 (0) == status (256)
 # second: Test terminated by assertion
 #          FAIL  ports.line.second
 not ok 2 ports.line.second
-#  RUN           global.third ...
 #      SKIP      one CPU
-#            OK  global.third
 ok 3 global.third # SKIP one CPU
 ok 4 - fourth
 # Totals: pass:2 fail:1 xfail:0 xpass:0 skip:1 error:0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The front door: arguments, make help, what is installed and removed; what
+"""The front door: arguments, what is installed and removed; what
 tools/affected says of kernels, by version and configuration."""
 
 import gzip
@@ -29,17 +29,6 @@ def test_a_job_has_help_and_refuses_the_unknown(box: Box, job: str) -> None:
     assert run.status != 0
     assert run.err.count("error: ") == 1 and "Traceback" not in run.err
     assert not box.build.exists()
-
-
-def test_make_help_has_one_line_for_each_target() -> None:
-    text = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"^([a-z]+):.* ## ", text, re.M)
-    # Below 'make check' it would say which directory it enters.
-    rows = subprocess.run(
-        ["make", "--no-print-directory", "help"], cwd=ROOT, text=True,
-        check=True, capture_output=True).stdout.splitlines()
-    assert [row.split()[0] for row in rows[1:-1]] == targets
-    assert max(map(len, rows)) <= 80
 
 
 @pytest.fixture

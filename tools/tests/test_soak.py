@@ -10,8 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import (ROOT, Box, environment, running, wait_until,
-                      write_program)
+from conftest import ROOT, environment, running, wait_until, write_program
 
 from tools import ktap, soak
 from tools.core import read_json
@@ -65,11 +64,6 @@ def test_each_listed_case_is_of_a_row_and_of_a_test() -> None:
         # The last part of a name is TEST(name), TEST_F(.., name), "name".
         assert program in ("*", "ioperm_??", "iopl_??") or \
             case.split(".")[-1].strip("*") in source.read_text(), line
-
-
-def test_only_rows_that_there_are(box: Box) -> None:
-    box.refused("tools.soak", "load", "--only", "1cpu",
-                say="--only names none of load's rows: ports")
 
 
 def test_the_host_is_busy_until_the_end() -> None:
