@@ -49,8 +49,8 @@ DEBUG = ("no5lvl",)
 # may have been preempted where RCU waits for it.
 PATIENT = ("rcupdate.rcu_cpu_stall_timeout=300",)
 # Wake-ups of the observer. Where one instruction is emulated at a time, the
-# base of 7.3, 6.12 and 6.1 was hit once in 7,500 to 12,000, in unshare in
-# 19,000: there one run of the series says little, and --times 4 says more.
+# bases of 7.3, 6.12 and 6.1 were hit 17 times in 220,000: there one run of the
+# series, 20,000, may miss a hole one time in five; --times 4 says more.
 WAKES, STEPPED = 200000, 20000
 
 built = functools.cache(build_kernel)
