@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,23 +56,100 @@ def system(box: Box) -> Box:
     return box
 
 
-@pytest.mark.parametrize("words, env, says", (
-    ("check --only nonsense", {}, "invalid choice: 'nonsense'"),
-    ("gates --only nonsense", {}, "invalid choice: 'nonsense'"),
-    ("soak bogus", {}, "invalid choice: 'bogus'"),
-    ("soak race --only bogus", {}, "names no row"),
-    ("study --only bogus", {}, "no cell has this"),
-    ("nothing", {}, "there is no job 'nothing'"),
-    ("bench", {"KERNEL": "5.15"}, "KERNEL=5.15: the series is for 7.3"),
-    ("bench", {"ACCEL": "x"}, "ACCEL=x is not known"),
-    ("series.tree", {"KSRC": "/none"}, "KSRC=/none is not a folder"),
-    ("series.tree", {"KSRC": "/"}, "KSRC=/ is not a Linux source tree")))
-def test_arguments_are_looked_at_before_anything_is_installed(
-        system: Box, words: str, env: dict[str, str], says: str) -> None:
-    run = system.run("tools/deps", *words.split(), USER_ID=0,
-                     MISSING="git bc", **env)
-    assert run.status != 0 and says in run.err and "Trace" not in run.err
+REFUSED = (
+    ("check ONLY=x", "ONLY=x is not known: use scripts, series, kernels"),
+    ("gates ONLY=x", "ONLY=x is not known: use gcc, "),
+    ("measure ONLY=x", "ONLY=x is not known: use ioperm_turns, "),
+    ("mutants ONLY=x!", "ONLY=x! names none of the "),
+    ("study ONLY=blas|x!", "ONLY=x!: no cell "),
+    ("soak", "give JOB=: repeat, load, "),
+    ("soak JOB=x", "JOB=x is not known: use repeat, load, "),
+    ("soak JOB=repeat|x", "JOB=repeat x is not known: "),
+    ("soak JOB=repeat ONLY=1cpu|x", "ONLY=x names none of repeat's rows: 1"),
+    *((f"soak JOB=race {name}={value}", f"{name}={value} is not known: use ")
+      for name, value in (("TIMES", "abc"), ("TIMES", "0"), ("SECONDS", "-1"),
+                          ("SECONDS", "1h"), ("CPUS", "3"), ("CPUS", "x"))),
+    ("report", "there is nothing in "), ("report A=/x", "A=/x is not a result"),
+    ("report B=/x", "A= is not a result "),
+    ("report A=results/records.json B=/x", "A=results/records.json is not a "),
+    ("deb SET=x", "SET=x is not known: use fixes, ports, all"),
+    ("deb KCONFIG=/x", "KCONFIG=/x is not there"),
+    ("deb KCONFIG=README.md", "KCONFIG=README.md is not the configuration "),
+    ("deb LSMOD=/x KCONFIG=debian", "LSMOD=/x is not a file with "),
+    ("deb LSMOD=README.md KCONFIG=debian", "LSMOD=README.md is not a file "),
+    ("submit", "NAME= cannot sign off: give NAME='Your Name' and EMAIL="),
+    ("submit NAME=A", "EMAIL= cannot sign off: "),
+    ("submit NAME=A EMAIL=b", "EMAIL=b cannot sign off: "),
+    ("submit NAME=A EMAIL=b@c.org SET=x", "SET=x has no patch: use all, "),
+    ("submit NAME=A EMAIL=b@c.org GATES=x", "GATES=x is not known: use no"),
+    ("lab FILES=x", "FILES=x is no URL: "),
+    ("lab FILES=http://x ROOTFS=y", "ROOTFS=y is no URL: "),
+    ("lab FILES=http://x", "FILES=: there is nothing in "),
+    ("lab ROOTFS=http://x", "FILES= is no URL: "),
+    ("bench KERNEL=9.9", "KERNEL=9.9: the series is for 7.3, "),
+    ("bench ACCEL=x", "ACCEL=x is not known: use tcg or kvm"),
+    ("tree FORCE=yes", "FORCE=yes is not known: use 1"),
+    ("clean ALL=0", "ALL=0 is not known: use 1"),
+    ("tree KSRC=/none", "KSRC=/none is not a folder"),
+    ("tree KSRC=/", "KSRC=/ is not a Linux source tree"),
+    ("check ONYL=x", "ONYL=x: 'make check' takes ONLY, KERNEL, "),
+    ("bench ONLY=x", "ONLY=x: 'make bench' takes KERNEL, "),
+    ("release KERNEL=6.1", "KERNEL=6.1: 'make release' takes no variable"),
+    ("deps ONLY=x", "ONLY=x: 'make deps' takes no variable"))
+
+
+@pytest.mark.parametrize("words, says", REFUSED)
+def test_make_refuses_before_anything_is_installed(system: Box, words: str,
+                                                   says: str) -> None:
+    """By the name that the user typed."""
+    system.repo = ROOT
+    run = system.run("make", *(word.replace("|", " ")
+                               for word in words.split()),
+                     USER_ID=0, MISSING="git bc b4")
+    error, make = run.err.splitlines()
+    assert error.startswith(f"error: {says}") and "make: ***" in make, run
+    assert not re.search(r"--(?!pack)\w|\.py", error) and run.out == ""
     assert not (system.temp / "calls").exists()
+    assert [*system.build.iterdir()] == [system.build / "venv"]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_no_job_needs_a_library_to_read_its_arguments(box: Box,
+                                                      job: str) -> None:
+    """Python without its site has none."""
+    run = subprocess.run([sys.executable, "-S", "-m", job, "--help"],
+                         cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0 and run.stderr == "", run
+    box.repo = ROOT
+    run = box.run("tools.arguments", job.removeprefix("tools."))
+    assert "Traceback" not in run.err and not box.build.exists(), run
+
+
+def test_make_help_has_all_variables(box: Box) -> None:
+    """Those that a target reads, and that the documents name."""
+    shutil.copy(ROOT / "Makefile", box.repo)
+    help = box.done("make").out
+    assert help == box.done("make", "help").out
+    takes = {target: set(names.replace("=", "").split()) for target, names in
+             re.findall(r"^  (\w+) .*\n +([A-Z]+=.*)\n +make ", help, re.M)}
+    rules = re.findall(r"^(\w+):.* ## .*\n((?:[#\t].*\n)*)",
+                       (ROOT / "Makefile").read_text(), re.M)
+    for target, recipe in rules:
+        assert set(re.findall(r"\$\(([A-Z]+)\)", recipe)) <= takes.get(
+            target, set()), target
+    texts = [path.read_text() for path in (
+        *ROOT.glob("*.md"), *ROOT.glob("submit/*.md"), ROOT / "Makefile",
+        *ROOT.glob("tools/**/*.md"), ROOT / ".github/workflows/check.yml")]
+    used = re.findall(r"\bmake ([a-z]+)((?: +[A-Z]+=(?:\"[^\"]*\"|\S*))+)",
+                      "\n".join(texts))
+    assert len(used) > 30
+    for target, words in used:
+        assert target == "kselftest" or set(re.findall(
+            r"([A-Z]+)=", words)) <= takes[target], (target, words)
+
+
+def test_a_job_that_is_not_there(system: Box) -> None:
+    system.refused("tools/deps", "nothing", say="there is no job 'nothing'")
 
 
 def test_a_job_gets_what_it_needs(system: Box) -> None:
@@ -84,11 +162,11 @@ def test_a_job_gets_what_it_needs(system: Box) -> None:
         assert [name for name in ("git", "quilt", "clang-19")
                 if name in out] == there.split()
     complete = system.build / "venv/complete"
-    complete.write_text(re.sub("b4==.*", "b4==0", complete.read_text()))
+    complete.write_text(re.sub("(tuxlava==).*", r"\1", complete.read_text()))
     system.done("tools/deps", "bench")
-    system.done("tools/deps", "submit", say="==> installing b4==")
-    assert "install b4==" in (system.temp / "calls").read_text()
-    assert system.done("tools/deps", "submit").out == ""
+    system.done("tools/deps", "lab", "--run", say="==> installing tuxlava==")
+    assert "install tuxlava==" in (system.temp / "calls").read_text()
+    assert system.done("tools/deps", "lab", "--run").out == ""
 
 
 @pytest.mark.parametrize("env, words", (
