@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """make check and make gates: what counts as passed."""
 
+import shutil
 import subprocess
 from contextlib import nullcontext
 from pathlib import Path
@@ -62,7 +63,20 @@ run_main(main)
 def test_patches_and_mutants_apply(box: Box, patches: Patches) -> None:
     kernel = make_kernel(box.temp / "kernel")
     box.set_patches(patches)
-    box.done(PATCHES.format("check_quilt"), say="it holds", KSRC=kernel)
+    for name in ("README.md", ".gitattributes"):
+        shutil.copy(ROOT / name, box.repo)
+    box.done(PATCHES.format("check_readme"), say="it holds", KSRC=kernel)
+    for name, old in (("README.md", " --quiltrc -"), (".gitattributes", "*"),
+                      ("README.md", "QUILT_PC=.pc-ioport"),
+                      ("README.md", "QUILT_SERIES=$series"),
+                      ("README.md", "s/\\r$//; "),
+                      ("README.md", "s|^|$repo/patches/|")):
+        path = box.repo / name
+        text = path.read_text()
+        path.write_text(text.replace(old, ""))
+        box.refused(PATCHES.format("check_readme"), KSRC=kernel,
+                    say="what README.md says failed")
+        path.write_text(text)
     name = sorted(patches)[0]
     diff = b"diff --git" + patches[name].partition(b"diff --git")[2]
     write(box.repo / "tools/mutants", {
@@ -75,7 +89,7 @@ def test_patches_and_mutants_apply(box: Box, patches: Patches) -> None:
         b" +1,", b" +2,")
     assert moved != patches[name]
     box.set_patches(patches | {name: moved})
-    box.refused(PATCHES.format("check_quilt"), KSRC=kernel,
+    box.refused(PATCHES.format("check_readme"), KSRC=kernel,
                 say="quilt needed fuzz or an offset")
 
 
