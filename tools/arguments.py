@@ -44,12 +44,14 @@ def check_variables(target: str) -> None:
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Do what the parser's error() does, by the names of variables."""
-    found = re.match(r"(?:argument |the following arguments are required: )"
-                     r"-*(\w+)(?:: invalid [^:]*: '?(.*?)'?(?: \(|$))?", message)
+    found = re.match(
+        r"(?:argument |the following arguments are required: )-*(\w+)"
+        r"(?:: invalid [^:]*: '?(.*?)'?(?: \(|$))?", message)
     for action in parser._actions:
         if found and action.dest == found[1]:
             name = NAMES.get(found[1], found[1].upper())
-            wanted = ", ".join(map(str, action.choices or ["a number above 0"]))
+            wanted = ", ".join(map(str, action.choices or [
+                "a number above 0"]))
             raise Fail(f"give {name}=: {wanted}" if found[2] is None else
                        f"{name}={found[2]} is not known: use {wanted}")
     raise Fail(message)

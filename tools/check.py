@@ -37,7 +37,7 @@ from tools.selftests import (RACE, RACE_CASES, YIELD_TESTS, boot_yield,
 from tools.records import gaps
 from tools.series.apply import (PATCHES, begin, has_yield, series_patches,
                                 sparse_tree, touched_files)
-from tools.series.base import ME, REPO, wanted
+from tools.series.base import ME, REPO
 from tools.series.checkpatch import checkpatch, checkpatch_tree
 from tools.series.export import differences, write_export
 
@@ -105,18 +105,16 @@ def check_readme(tip: str) -> None:
     need_tool("quilt", "quilt")
     names, log = series_patches(), LOGS / "readme.log"
     touched = touched_files(names)
-    choice, quilt, am = next(
-        text for text in re.findall(r"```sh\n(.*?)```", (
-            ROOT / "README.md").read_text(), re.S) if "quilt" in text
-        ).split("\n\n")
-    chosen = re.search(rf".*# for {re.escape(wanted()['VERSION'])}$", choice,
-                       re.M)
-    if not chosen:
-        raise Fail(f"README.md has no line for {wanted()['VERSION']}")
+    choice, quiltrc, quilt, am = re.findall(
+        "^(?:series=|export QUILT|quilt|git am).*",
+        (ROOT / "README.md").read_text(), re.M)
+    path = f"$repo/patches/{KERNEL}/series" if KERNEL else "$repo/series"
+    if path not in choice:
+        raise Fail(f"README.md does not name {path}")
 
     with scratch("readme") as place:
         def run(tree: Path, lines: str) -> str:
-            run_logged(["sh", "-ec", f"{chosen[0]}\n{lines}"], log, cwd=tree,
+            run_logged(["sh", "-ec", f"series={path}\n{lines}"], log, cwd=tree,
                        env=os.environ | GIT_IDENTITY | {
                            "repo": str(place / "clone"), "HOME": str(place),
                            "LC_ALL": "C"}, what="what README.md says")
@@ -137,7 +135,7 @@ def check_readme(tip: str) -> None:
                                ("applied-patches", "own.patch")):
                 write_atomically(tree / ".pc" / name, text + "\n")
             write_atomically(tree / "debian/patches/series", "own.patch\n")
-            said = run(tree, quilt)
+            said = run(tree, f"{quiltrc}\n{quilt}")
             if "with fuzz" in said or "offset" in said and not KERNEL:
                 raise Fail("quilt needed fuzz or an offset; see "
                            + shown_path(log))
@@ -146,10 +144,10 @@ def check_readme(tip: str) -> None:
                            f"{len(names)} patches")
             git("add", "-f", "--", *touched, cwd=tree)
             wrong = git("diff", "--cached", "--name-only", tip, cwd=tree)
-            run(tree, quilt.partition("\n")[0] + "\nquilt --quiltrc - pop -a")
+            run(tree, f"{quiltrc}\nquilt --quiltrc - pop -a")
         # As an editor of another system saves it.
-        for path in (place / "clone").glob("**/series"):
-            path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        for file in (place / "clone").glob("**/series"):
+            file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
         with sparse_tree("base", touched) as tree:
             run(tree, am)
             wrong += git("diff", "--name-only", "HEAD", tip, cwd=tree)

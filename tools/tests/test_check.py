@@ -71,6 +71,7 @@ def test_patches_and_mutants_apply(box: Box, patches: Patches) -> None:
     for name, old in (("README.md", " --quiltrc -"), (".gitattributes", "*"),
                       ("README.md", "QUILT_PC=.pc-ioport"),
                       ("README.md", "QUILT_SERIES=$series"),
+                      ("README.md", "applied | wc -l"),
                       ("README.md", "s/\\r$//; "),
                       ("README.md", "s|^|$repo/patches/|")):
         path = box.repo / name
