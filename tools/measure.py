@@ -18,7 +18,7 @@ from typing import Any
 from tools.build import SELFTESTS, build_bench, make_environment
 from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, need_tool,
                         run_logged, run_main, say, scratch, shown_path, stage,
-                        write_json)
+                        work_begins, write_json)
 from tools.figures import (DATA, STUDY, Samples, now, result_of, shown,
                            words_of)
 from tools.measure_copy import cpuinfo
@@ -116,22 +116,23 @@ def run(keys: list[str]) -> None:
         raise Fail(f"{', '.join(failed)} failed; the others were written")
 
 
-def compare(paths: list[Path]) -> None:
+def compare(paths: list[str]) -> None:
     """Write the page of two files, A and B."""
-    from tools import report  # here, because it needs build/venv
+    from tools import report  # here, because that takes 'make study'
 
     samples, head = Samples(), []
     for letter, column, path in zip("AB", report.PAIRS[0], paths):
         try:
-            found = json.loads(path.read_text())
+            found = json.loads(Path(path).read_text())
             head += ["", f"{letter}: {found['machine']}; "
                      f"{found['date'][:16]}, {len(found['cells'])} runs."]
             for name, result in found["cells"].items():
                 samples.add(name.rpartition(".")[0], column, result)
         except (OSError, ValueError, KeyError, TypeError,
                 AttributeError) as failure:
-            raise Fail(f"{path} is not a result of 'make measure': "
+            raise Fail(f"{letter}={path} is not a result of 'make measure': "
                        f"{failure!r}") from None
+    work_begins()
     report.write(samples, dict(zip(report.PAIRS[0], "AB")), [
         "# Two kernels, measured with `make measure`", *head, "",
         f"{report.RULE} Figures of two machines tell nothing about two "
@@ -149,7 +150,7 @@ def main() -> None:
                         choices=list(STUDY["programs"]),
                         help="only this program (may be repeated): "
                              + ", ".join(STUDY["programs"]))
-    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"),
+    parser.add_argument("--compare", nargs=2, metavar=("A", "B"),
                         help="measure nothing, write a page of two such files")
     options = parser.parse_args()
     if options.compare:

@@ -23,7 +23,7 @@ PUBLISHED = ROOT / "results" / NAME
 # date: "kernel", neither tests nor documents; "code", no documents; or "all".
 GATES = {"gcc": "code", "clang": "code", "prefixes": "code",
          "sparse": "kernel", "coccicheck": "code", "kerneldoc": "code",
-         "docs": "all", "i386": "code", "xen": "code", "boots": "code",
+         "docs": "all", "versions": "all", "i386": "code", "xen": "code", "boots": "code",
          "installs": "code", "bisect": "code", "package": "code",
          "package-rt": "code", "bare": "all", "bare-13": "all",
          "lab": "code"}

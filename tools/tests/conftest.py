@@ -183,6 +183,7 @@ class Box:
         """Start a module, a shell script of tools/ or some lines of code."""
         command = [sys.executable, "-c", module] if "\n" in module else \
             [str(self.repo / module)] if "/" in module else \
+            [module] if module == "make" else \
             [sys.executable, "-m", module]
         more = {"SERIES_BUILD_DIR": self.build, "TMPDIR": self.temp,
                 "PYTHONPATH": f"{self.temp}/site:{self.repo}",

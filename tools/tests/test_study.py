@@ -43,7 +43,7 @@ def test_the_plan_is_short_enough_and_both_sides_are_alike() -> None:
     assert [study.Cell("yield_latency.worker", "base", run).words[6]
             for run in (1, 2, 3)] == ["0", "300", "700"]
     assert len(study.plan(["history_8k", "blas_yield"])) == 3 + 2 * 3
-    with pytest.raises(Fail, match="--only x!: no cell"):
+    with pytest.raises(Fail, match="ONLY=x!: no cell"):
         study.plan(["x!"])
 
 
@@ -129,6 +129,7 @@ def test_what_was_not_run_is_said_and_not_published(
         tmp_path: Path, replace, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = []
     monkeypatch.setattr("sys.argv", ["report"])
+    replace(core, BUILD=tmp_path)
     replace(report, PLACE=tmp_path / "study", RESULTS=tmp_path,
             begin=lambda: None, cell_key=lambda cell: "key",
             record=lambda *words: noted.append(words))
