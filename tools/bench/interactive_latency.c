@@ -144,7 +144,6 @@ static struct record *records;
 
 static double seconds = 1;
 static unsigned long seed = 1, mem_mb = 64;
-static char *json_path;
 static int cpu;
 
 static unsigned long grain_loops;
@@ -489,24 +488,6 @@ static const char *open_files(void)
 	return NULL;
 }
 
-static void write_json(void)
-{
-	char more[160];
-
-	json_head("interactive_latency", "ns");
-	json_cpu(cpu);
-	fprintf(json, "  \"seconds\": %g,\n  \"seed\": %lu,\n", seconds, seed);
-	fprintf(json, "  \"mem_mb\": %lu,\n  \"cases\": [\n", mem_mb);
-	for (row = rows; row->task; row++) {
-		snprintf(more, sizeof(more),
-			 "\"task\": \"%s\", \"load\": \"%s\", \"layout\": \"%s\", \"period_ns\": %lld, ",
-			 task_names[row->task - tasks], load_names[row->load - loads],
-			 layout_names[row->layout], row->task->period);
-		json_case(&row->result, more);
-	}
-	json_close(json_path);
-}
-
 /* All rows of the tasks, loads and layouts that are wanted. */
 static void list_rows(void)
 {
@@ -529,6 +510,10 @@ static void list_rows(void)
 		snprintf(row->result.name, sizeof(row->result.name), "%s-%s-%s",
 			 task_names[task], load_names[load],
 			 layout_names[layout]);
+		snprintf(row->result.more, sizeof(row->result.more),
+			 "\"task\": \"%s\", \"load\": \"%s\", \"layout\": \"%s\", \"period_ns\": %lld, ",
+			 task_names[task], load_names[load],
+			 layout_names[layout], tasks[task].period);
 		row++;
 	}
 }
@@ -547,10 +532,8 @@ static int measure(void)
 			run_row();
 		end_case(&row->result);
 	}
-	if (json)
-		write_json();
 
-	return exit_status();
+	return end_cases();
 }
 
 int main(int argc, char **argv)
@@ -570,8 +553,7 @@ int main(int argc, char **argv)
 		  .max = 4095, .help = "memory of memload" },
 		{ .name = "seed", .kind = WHOLE, .value = &seed, .max = UINT_MAX,
 		  .help = "for what is random" },
-		{ .name = "json", .kind = TEXT, .value = &json_path,
-		  .help = "a file for the results" },
+		JSON_OPTION,
 		{}
 	};
 
@@ -581,8 +563,9 @@ int main(int argc, char **argv)
 		      "How long interactive tasks wait for the CPU beside loads. Lists have commas in\n"
 		      "them; by default all tasks, beside none, burn, compile, memload, as processes.");
 	list_rows();
-	if (json_path)
-		json_open(json_path);
+	json_begin("interactive_latency", "ns", cpu,
+		   "\"seconds\": %g,\n  \"seed\": %lu,\n  \"mem_mb\": %lu,\n  ",
+		   seconds, seed, mem_mb);
 	signal(SIGALRM, SIG_DFL);
 	problem = map_shared(sizeof(*problem));
 	sh = map_shared(sizeof(*sh));

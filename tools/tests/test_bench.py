@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """make bench: its tables, README.md, what is timed, the programs for that."""
 
+import ctypes
+import errno
 import json
+import os
 import re
+import resource
 import shutil
 import signal
+import struct
 import subprocess
+import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +154,7 @@ PROGRAMS = {
     "ioperm_memory": (("--tasks", "2"), ["port-0x80", "port-65535",
                                          "below-0x400", "every-line", "all"]),
     "ioperm_random": (("--seconds", "0"), []),
+    "ioperm_turns": (("none=none,none",), ["none"]),
     "yield_latency": (("--seconds", "0"), []),
     "port_readers": (("--turns", "0"), [])}
 
@@ -179,15 +186,79 @@ def test_a_program_writes_its_figures_or_refuses(program, tmp_path) -> None:
         assert subprocess.run([program, *wrong]).returncode == 1, wrong
 
 
-@pytest.mark.parametrize("program", ["pi_ping", "interactive_latency"],
-                         indirect=True)
-def test_an_interrupted_program_leaves_no_task(program) -> None:
-    with subprocess.Popen([program, "--seconds", "20"], text=True,
-                          stdout=subprocess.PIPE,
-                          preexec_fn=heed_signals) as process:
-        process.stdout.readline()
-        time.sleep(0.3)
-        process.send_signal(signal.SIGTERM)
-        # Every task of it has the pipe, so this waits for all.
-        process.stdout.read()
-    assert process.returncode == -signal.SIGTERM
+# What takes long, unless ioperm() or KVM is refused.
+LONG = {
+    "pi_ping": "--seconds 20 --loads 8",
+    "interactive_latency": "--seconds 20 --mem-mb 1",
+    "yield_latency": "--storm 9 --case storm-*",
+    "directed_yield": "",
+    "ioperm_memory": "--tasks 500",
+    "ioperm_random": "--seconds 20",
+    "ioperm_turns": "pair=0x80,0x81 " * 60,
+    "port_readers": "--turns 9999999"}
+
+
+def filter_calls(error: int) -> None:
+    """Let ioperm(), iopl() and ioctl() do nothing and return an error, or 0:
+    no port or virtual CPU of the machine is used."""
+    rules = b"".join(struct.pack("HBBI", *rule) for rule in (
+        (0x20, 0, 0, 0), (0x15, 3, 0, 173), (0x15, 2, 0, 172),
+        (0x15, 1, 0, 16), (6, 0, 0, 0x7fff0000), (6, 0, 0, 0x50000 | error)))
+    text = ctypes.create_string_buffer(rules)
+    prog = struct.pack("HxxxxxxP", len(rules) // 8, ctypes.addressof(text))
+    prctl = ctypes.CDLL(None).prctl
+    if prctl(38, 1, 0, 0, 0) or prctl(22, 2, prog, 0, 0):
+        sys.exit("no seccomp filter")
+
+
+def tasks_of(program: Path) -> list[int]:
+    found = []
+    for link in Path("/proc").glob("[0-9]*/exe"):
+        with suppress(OSError):
+            if os.readlink(link) == str(program):
+                found.append(int(link.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("program, way", [
+    (name, way) for number, name in enumerate(LONG) for way in (
+        "INT", "TERM", "KILL", *["EPERM", "ENOSYS"][:2 * (number > 2)])],
+    indirect=["program"])
+def test_nothing_of_a_program_is_left(program, way) -> None:
+    """A signal goes to the first task, early or later."""
+    if program.name in ("ioperm_turns", "directed_yield"):
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        except PermissionError:
+            pytest.skip("SCHED_FIFO is not allowed")
+    sig = getattr(signal, f"SIG{way}", None)
+    for delay in (0.01, 0.3) if sig else (60,):
+        process = subprocess.Popen(
+            [program, *LONG[program.name].split()],
+            preexec_fn=lambda: (heed_signals(),
+                                filter_calls(getattr(errno, way, 0))))
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(delay)
+            for pid in tasks_of(program):
+                with suppress(ProcessLookupError):
+                    limit = resource.prlimit(pid, resource.RLIMIT_RTTIME)
+                    assert not os.sched_getscheduler(pid) & os.SCHED_FIFO or \
+                        0 < limit[1] < 60e6
+            if sig:
+                process.send_signal(sig)
+            status = process.wait(30)
+            # These two find out that no port is enabled.
+            assert status in (sig and -sig, 0, 4) or sig and program.name in (
+                "ioperm_random", "port_readers")
+            end = time.monotonic() + 4
+            while tasks_of(program) and time.monotonic() < end:
+                time.sleep(0.05)
+            assert not tasks_of(program)
+        finally:
+            while left := tasks_of(program):
+                for pid in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            process.wait()
