@@ -159,15 +159,20 @@ PROGRAMS = {
     "port_readers": (("--turns", "0"), [])}
 
 
-@pytest.fixture(params=PROGRAMS)
-def program(request, tmp_path) -> Path:
-    """A program of tools/bench, which no compiler warns of."""
-    path = tmp_path / request.param
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory) -> Path:
+    """A folder with those of tools/bench, which no compiler warns of."""
+    place = tmp_path_factory.mktemp("programs")
     for compiler in filter(shutil.which, ("clang-19", "gcc")):
-        subprocess.run(["make", "-B", "-C", ROOT / "tools/bench", path,
-                        f"OUTPUT={tmp_path}", f"CC={compiler}",
+        subprocess.run(["make", "-B", "-C", ROOT / "tools/bench",
+                        f"OUTPUT={place}", f"CC={compiler}",
                         "CFLAGS=-O2 -Werror"], check=True)
-    return path
+    return place
+
+
+@pytest.fixture(params=PROGRAMS)
+def program(request, programs) -> Path:
+    return programs / request.param
 
 
 def test_a_program_writes_its_figures_or_refuses(program, tmp_path) -> None:
