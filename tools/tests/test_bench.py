@@ -199,7 +199,7 @@ LONG = {
     "directed_yield": "",
     "ioperm_memory": "--tasks 500",
     "ioperm_random": "--seconds 20",
-    "ioperm_turns": "pair=0x80,0x81 " * 60,
+    "ioperm_turns": "pair=0x80,none " * 60,
     "port_readers": "--turns 9999999"}
 
 
