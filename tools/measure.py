@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -32,6 +33,11 @@ SOURCES = [f"{SELFTESTS}/{name}" for name in (
     "lib.mk", "kselftest.h", "kselftest_harness.h", "x86")] + ["tools/scripts"]
 RUNS = 3
 TIMEOUT = 1200
+# Runs a program so that it ends with this process, also if that is killed:
+# prctl(PR_SET_PDEATHSIG, SIGTERM).
+BOUND = ("import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+         "os.getppid() == int(sys.argv[1]) and "
+         "os.execv(sys.argv[2], sys.argv[2:])")
 
 
 def build_program(name: str) -> Path:
@@ -65,7 +71,8 @@ def run_program(key: str, number: int, program: Path) -> dict[str, Any]:
         report = place / "report.json"
         report.touch()
         status = run_logged(
-            [str(program), "--json", str(report), *words_of(key, number)[1:]],
+            [sys.executable, "-c", BOUND, str(os.getpid()), str(program),
+             "--json", str(report), *words_of(key, number)[1:]],
             log, timeout=TIMEOUT, check=False)
         # 4: all was skipped; the JSON says why.
         return result_of(key, status, log, report.read_text(), (0, 4))

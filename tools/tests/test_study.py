@@ -2,6 +2,7 @@
 """study, its page, and measure: what is run, resumed, said and refused."""
 
 import json
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write, write_program
+from conftest import check_gone, write, write_program
 
 from tools import build, core, measure, report, study
 from tools.core import ROOT, Fail
@@ -156,10 +157,20 @@ def test_measure_needs_the_standard_library_only() -> None:
                     "import tools.measure"], check=True)
 
 
+def test_a_program_ends_with_measure(box) -> None:
+    program = write_program(box.temp / "program", (
+        f'echo $$ >"{box.temp}/hangs"\nexec sleep 90\n'))
+    box.interrupted("from pathlib import Path\nfrom tools import measure\n"
+                    "measure.run_program('port_readers', 1, "
+                    f"Path({str(program)!r}))", sig=signal.SIGKILL)
+    check_gone(box.temp / "hangs")
+
+
 def test_measure_writes_and_compares(tmp_path: Path, replace, capsys) -> None:
     refused = {"cases": [{"name": "a", "status": "skip", "reason": "refused"}]}
 
     def run_logged(words: list[str], log: Path, **more: Any) -> int:
+        words = words[4:]
         if words[0] == "blas_yield":
             raise Fail("planted")
         Path(words[2]).write_text(json.dumps(
