@@ -12,13 +12,13 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Box, heed_signals, write
+from conftest import (ROOT, Box, check_none_left, environment, heed_signals,
+                      left, write)
 
 from tools import bench, measure_copy, measure_yield
 from tools.core import Fail
@@ -143,20 +143,21 @@ def test_copies_are_timed_if_right(tmp_path, side, old, new, words) -> None:
     assert len(rows) == 2 + len(found["cases"])
 
 
-# A few tenths of a second each; those without cases are not run.
+# A few tenths of a second, but for those without cases; then what takes long,
+# unless ioperm() or KVM is refused.
 PROGRAMS = {
-    "pi_ping": (("--loads", "0,2", "--seconds", "0.1"),
-                ["reference", "load-0", "load-2"]),
+    "pi_ping": ("--loads 0,2 --seconds 0.1", "reference load-0 load-2",
+                "--seconds 20 --loads 8"),
     "interactive_latency": (
-        ("--task", "audio", "--load", "none,memload", "--seconds", "0.2",
-         "--mem-mb", "1"),
-        ["audio-none-processes", "audio-memload-processes"]),
-    "ioperm_memory": (("--tasks", "2"), ["port-0x80", "port-65535",
-                                         "below-0x400", "every-line", "all"]),
-    "ioperm_random": (("--seconds", "0"), []),
-    "ioperm_turns": (("none=none,none",), ["none"]),
-    "yield_latency": (("--seconds", "0"), []),
-    "port_readers": (("--turns", "0"), [])}
+        "--task audio --load none,memload --seconds 0.2 --mem-mb 1",
+        "audio-none-processes audio-memload-processes", "--seconds 20"),
+    "yield_latency": ("--seconds 0", "", "--storm 9 --case storm-*"),
+    "directed_yield": ("--hogs", "", ""),
+    "ioperm_memory": ("--tasks 2", "port-0x80 port-65535 below-0x400 "
+                      "every-line all", "--tasks 500"),
+    "ioperm_random": ("--seconds 0", "", "--seconds 20"),
+    "ioperm_turns": ("none=none,none", "none", "pair=0x80,none " * 60),
+    "port_readers": ("--turns 0", "", "--turns 9999999")}
 
 
 @pytest.fixture(scope="session")
@@ -170,18 +171,15 @@ def programs(tmp_path_factory) -> Path:
     return place
 
 
-@pytest.fixture(params=PROGRAMS)
-def program(request, programs) -> Path:
-    return programs / request.param
-
-
-def test_a_program_writes_its_figures_or_refuses(program, tmp_path) -> None:
-    words, cases = PROGRAMS[program.name]
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_writes_its_figures_or_refuses(programs, tmp_path,
+                                                 name) -> None:
+    program, report = programs / name, tmp_path / "report"
+    words, cases = (text.split() for text in PROGRAMS[name][:2])
     if cases:
-        report = tmp_path / "report"
         done = subprocess.run([program, "--json", report, *words])
         found = json.loads(report.read_text())
-        assert found["benchmark"] == program.name
+        assert found["benchmark"] == name
         assert [case["name"] for case in found["cases"]] == cases
         states = {case["status"] for case in found["cases"]}
         assert "fail" not in states
@@ -189,18 +187,6 @@ def test_a_program_writes_its_figures_or_refuses(program, tmp_path) -> None:
     for wrong in (["--none"], ["more"], [words[0], "-1"],
                   ["--json", tmp_path / "no/file"]):
         assert subprocess.run([program, *wrong]).returncode == 1, wrong
-
-
-# What takes long, unless ioperm() or KVM is refused.
-LONG = {
-    "pi_ping": "--seconds 20 --loads 8",
-    "interactive_latency": "--seconds 20 --mem-mb 1",
-    "yield_latency": "--storm 9 --case storm-*",
-    "directed_yield": "",
-    "ioperm_memory": "--tasks 500",
-    "ioperm_random": "--seconds 20",
-    "ioperm_turns": "pair=0x80,none " * 60,
-    "port_readers": "--turns 9999999"}
 
 
 def filter_calls(error: int) -> None:
@@ -216,54 +202,28 @@ def filter_calls(error: int) -> None:
         sys.exit("no seccomp filter")
 
 
-def tasks_of(program: Path) -> list[int]:
-    found = []
-    for link in Path("/proc").glob("[0-9]*/exe"):
-        with suppress(OSError):
-            if os.readlink(link) == str(program):
-                found.append(int(link.parent.name))
-    return found
-
-
-@pytest.mark.parametrize("program, way", [
-    (name, way) for number, name in enumerate(LONG) for way in (
-        "INT", "TERM", "KILL", *["EPERM", "ENOSYS"][:2 * (number > 2)])],
-    indirect=["program"])
-def test_nothing_of_a_program_is_left(program, way) -> None:
+@pytest.mark.skipif(subprocess.run(["chrt", "-f", "1", "true"]).returncode,
+                    reason="SCHED_FIFO is not allowed")
+@pytest.mark.parametrize("name, way", [
+    (name, way) for name in PROGRAMS for way in (
+        "INT TERM KILL" + " EPERM ENOSYS" * (name[:2] in "iopo")).split()])
+def test_nothing_of_a_program_is_left(programs, tmp_path, name, way) -> None:
     """A signal goes to the first task, early or later."""
-    if program.name in ("ioperm_turns", "directed_yield"):
-        try:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-        except PermissionError:
-            pytest.skip("SCHED_FIFO is not allowed")
-    sig = getattr(signal, f"SIG{way}", None)
-    for delay in (0.01, 0.3) if sig else (60,):
+    number = getattr(signal, f"SIG{way}", 0)
+    for delay in (0.01, 0.3) if number else (30,):
         process = subprocess.Popen(
-            [program, *LONG[program.name].split()],
-            preexec_fn=lambda: (heed_signals(),
-                                filter_calls(getattr(errno, way, 0))))
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(delay)
-            for pid in tasks_of(program):
-                with suppress(ProcessLookupError):
-                    limit = resource.prlimit(pid, resource.RLIMIT_RTTIME)
-                    assert not os.sched_getscheduler(pid) & os.SCHED_FIFO or \
-                        0 < limit[1] < 60e6
-            if sig:
-                process.send_signal(sig)
-            status = process.wait(30)
-            # These two find out that no port is enabled.
-            assert status in (sig and -sig, 0, 4) or sig and program.name in (
-                "ioperm_random", "port_readers")
-            end = time.monotonic() + 4
-            while tasks_of(program) and time.monotonic() < end:
-                time.sleep(0.05)
-            assert not tasks_of(program)
-        finally:
-            while left := tasks_of(program):
-                for pid in left:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            process.wait()
+            [programs / name, *PROGRAMS[name][2].split()],
+            env=environment(PLACE=tmp_path), preexec_fn=lambda: (
+                heed_signals(), filter_calls(getattr(errno, way, 0))))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(delay)
+        limits = [(os.sched_getscheduler(pid) & os.SCHED_FIFO,
+                   resource.prlimit(pid, resource.RLIMIT_RTTIME)[1])
+                  for pid in left(tmp_path)]
+        if number:
+            process.send_signal(number)
+        check_none_left(tmp_path)
+        assert all(0 < limit < 60e6 for fifo, limit in limits if fifo)
+        # These two find out that no port is enabled.
+        assert process.wait(30) in (-number, 0, 4) or number and name in (
+            "ioperm_random", "port_readers")

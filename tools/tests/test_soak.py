@@ -7,14 +7,13 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import (ROOT, environment, heed_signals, running, wait_until,
-                      write_program)
+from conftest import (ROOT, check_none_left, environment, heed_signals, left,
+                      running, wait_until, write_program)
 
 from tools import ktap, soak
 from tools.core import read_json
@@ -116,14 +115,6 @@ def test_a_script_tells_what_failed(tmp_path: Path, words: str, bad: str,
     "yield-stress.sh 40 program core-scheduling"])
 def test_nothing_of_a_script_is_left(tmp_path: Path, words: str,
                                      sig: str) -> None:
-    def left() -> int:
-        """Count what still has the script's environment."""
-        found = 0
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                found += str(tmp_path).encode() in path.read_bytes()
-        return found
-
     sleep, run = f"exec {shutil.which('sleep')} ", 'shift 2; exec "$@"\n'
     for name, text in {
             "sleep": f"{sleep} 0.2\n", "stress-ng": f"{sleep} 30\n",
@@ -131,13 +122,11 @@ def test_nothing_of_a_script_is_left(tmp_path: Path, words: str,
             "mount": "", "python3": run, "nice": run, "chrt": run}.items():
         write_program(tmp_path / name, text)
     process = start(tmp_path, words)
-    wait_until("its parts run", lambda: left() > 1 + 8 * ("yield" in words))
+    wait_until("its parts run",
+               lambda: len(left(tmp_path)) > 1 + 8 * ("yield" in words))
     process.send_signal(getattr(signal, f"SIG{sig}"))
-    process.communicate(timeout=30)
-    end = time.monotonic() + 5
-    while left() and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not left()
+    process.communicate()
+    check_none_left(tmp_path)
 
 
 def test_a_job_goes_on_and_a_failed_row_begins_anew(tmp_path: Path) -> None:
