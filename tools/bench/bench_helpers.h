@@ -369,6 +369,36 @@ static inline int end_cases(void)
 	return nr_cases[OK] ? EXIT_SUCCESS : EXIT_SKIPPED;
 }
 
+static inline void sleep_ns(long long ns)
+{
+	sleep_until(now_ns() + ns);
+}
+
+/* This makes no system call, at which the task could be preempted. */
+static inline void work_loops(unsigned long loops)
+{
+	while (loops--)
+		asm volatile ("" : : : "memory");
+}
+
+/* The shortest of several runs counts: the longer ones were interrupted. */
+static inline unsigned long loops_in(long long ns)
+{
+	const unsigned long loops = 100000;
+	long long best = LLONG_MAX, took;
+	int i;
+
+	for (i = 0; i < 10; i++) {
+		took = now_ns();
+		work_loops(loops);
+		took = now_ns() - took;
+		if (took > 0 && took < best)
+			best = took;
+	}
+
+	return (double)loops * ns / best + 1;
+}
+
 /*
  * Tasks.
  */
@@ -416,6 +446,17 @@ static inline pid_t fork_bound(void)
 	return pid;
 }
 
+/* A task of the case that runs. */
+static inline pid_t fork_task(void)
+{
+	pid_t pid = fork_bound();
+
+	if (pid < 0)
+		report(FAIL, "fork: %s", strerror(errno));
+
+	return pid;
+}
+
 /* Wait for a child that was told to end, or is made to; none if fork() failed. */
 static inline int end_task(pid_t pid, bool force)
 {
@@ -444,7 +485,8 @@ static inline bool become_fifo(int priority, int flags)
 		setrlimit(RLIMIT_RTTIME, &limit);
 	}
 
-	return !sched_setscheduler(0, SCHED_FIFO | flags, &param);
+	/* The function of musl always fails. */
+	return !syscall(SYS_sched_setscheduler, 0, SCHED_FIFO | flags, &param);
 }
 
 /* SCHED_OTHER; @slice in ns, 0 for the default. */
@@ -699,14 +741,12 @@ static inline void check_child(const char *who, int status)
 static inline void run_apart(void (*measure)(struct result *res, void *arg),
 			     struct result *res, void *arg)
 {
-	pid_t pid = fork_bound();
+	pid_t pid = fork_task();
 
 	if (!pid) {
 		measure(res, arg);
 		_exit(0);
 	}
-	if (pid < 0)
-		report(FAIL, "fork: %s", strerror(errno));
 	check_child("case", end_task(pid, false));
 	end_case(res);
 }

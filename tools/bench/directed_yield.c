@@ -104,12 +104,6 @@ static const char *start(struct guest *guest)
 	return NULL;
 }
 
-static long long sleep_ns(long long ns)
-{
-	sleep_until(now_ns() + ns);
-	return ns;
-}
-
 static void measure(struct result *res, void *arg)
 {
 	struct guest *guest = map_shared(sizeof(*guest));
@@ -125,20 +119,18 @@ static void measure(struct result *res, void *arg)
 		return;
 	}
 	for (i = 0; i < hogs; i++) {
-		pid[i] = fork_bound();
+		pid[i] = fork_task();
 		if (!pid[i] && !become_fair(0, SLICE))
 			_exit(1);
 		while (!pid[i])
 			;
-		if (pid[i] < 0)
-			report(FAIL, "fork: %s", strerror(errno));
 	}
 	missing = start(guest);
 	if (missing)
 		report(SKIP, "%s", missing);
 	for (left = START; !missing && left > 0 &&
-	     !__atomic_load_n(&guest->calls, __ATOMIC_RELAXED);)
-		left -= sleep_ns(NSEC_PER_MSEC);
+	     !__atomic_load_n(&guest->calls, __ATOMIC_RELAXED); left -= NSEC_PER_MSEC)
+		sleep_ns(NSEC_PER_MSEC);
 	calls = __atomic_load_n(&guest->calls, __ATOMIC_RELAXED);
 	ran = __atomic_load_n(&guest->ran, __ATOMIC_RELAXED);
 	if (!missing && calls)

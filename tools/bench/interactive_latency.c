@@ -204,29 +204,6 @@ static long long work_of(const struct periodic *p, long long number)
 			    p->percent) / 100;
 }
 
-static void work_loops(unsigned long loops)
-{
-	while (loops--)
-		asm volatile ("" : : : "memory");
-}
-
-/* From the shortest of some runs: what is longer was interrupted. */
-static unsigned long loops_in(long long ns)
-{
-	long long best = LLONG_MAX, start;
-	int i;
-
-	for (i = 0; i < 10; i++) {
-		start = now_ns();
-		work_loops(100000);
-		start = now_ns() - start;
-		if (start > 0 && start < best)
-			best = start;
-	}
-
-	return 100000.0 * ns / best + 1;
-}
-
 /* Returns the CPU time used, some microseconds more than @ns. */
 static long long use_cpu(long long ns)
 {
@@ -426,12 +403,10 @@ static void add_figures(struct result *res)
 
 static pid_t start_process(bool has_task, bool has_load)
 {
-	pid_t pid = fork_bound();
+	pid_t pid = fork_task();
 
 	if (!pid)
 		run_process(has_task, has_load);
-	if (pid < 0)
-		report(FAIL, "fork: %s", strerror(errno));
 
 	return pid;
 }

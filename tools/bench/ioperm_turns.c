@@ -116,11 +116,7 @@ static long long rounds(char *tasks)
 	if (shares)
 		changes = take_ports(first);
 	while ((other = strsep(&tasks, ","))) {
-		pid_t child = fork_bound();
-
-		if (child < 0)
-			report(FAIL, "fork: %s", strerror(errno));
-		if (!child) {
+		if (!fork_task()) {
 			changes = take_ports(other);
 			for (;;)
 				turn(changes);

@@ -93,15 +93,13 @@ static void measure(struct result *res, const struct program * const *program)
 		report(FAIL, "pipe: %s", strerror(errno));
 		return;
 	}
-	pid = fork_bound();
+	pid = fork_task();
 	if (!pid) {
 		close(there[1]);
 		_exit(!take_ports(program[1]) ||
 		      !take_turns(program[1], there[0], back[1], false,
 				  WARM_UP + turns));
 	}
-	if (pid < 0)
-		report(FAIL, "fork: %s", strerror(errno));
 	close(there[0]);
 	close(back[1]);
 	if (take_ports(program[0]) &&

@@ -268,34 +268,9 @@ static void add_sample(long long ns)
 		sh->sample[nr] = ns;
 }
 
-/* This makes no system call, at which the task could be preempted. */
-static void work_loops(unsigned long loops)
-{
-	while (loops--)
-		asm volatile ("" : : : "memory");
-}
-
 static void work(int usec)
 {
 	work_loops(usec * loops_per_ms / 1000);
-}
-
-/* The shortest of several runs counts: the longer ones were interrupted. */
-static unsigned long loops_in(long long ns)
-{
-	const unsigned long loops = 100000;
-	long long best = LLONG_MAX, took;
-	int i;
-
-	for (i = 0; i < 10; i++) {
-		took = now_ns();
-		work_loops(loops);
-		took = now_ns() - took;
-		if (took > 0 && took < best)
-			best = took;
-	}
-
-	return (double)loops * ns / best;
 }
 
 static long count_switches(void)
@@ -590,13 +565,9 @@ static __noreturn void run_task(int me)
 
 static long long cpu_time(pid_t pid)
 {
-	struct timespec ts = {};
 	clockid_t id;
 
-	if (!clock_getcpuclockid(pid, &id))
-		clock_gettime(id, &ts);
-
-	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+	return clock_getcpuclockid(pid, &id) ? 0 : clock_ns(id);
 }
 
 /* What the tasks and the hogs have used, how often hogs were preempted. */
@@ -696,11 +667,6 @@ static void add_figures(struct result *res, const struct usage *start,
 	}
 }
 
-static void pause_ns(long long ns)
-{
-	sleep_until(now_ns() + ns);
-}
-
 /* @which: how the feature bit is to be set */
 static void run_case(struct result *res, enum features which)
 {
@@ -722,26 +688,24 @@ static void run_case(struct result *res, enum features which)
 	sh->measuring = c->kind == SWITCH;
 
 	for (i = 0; i < nr; i++) {
-		pid[i] = fork_bound();
+		pid[i] = fork_task();
 		if (!pid[i])
 			run_task(i - c->hogs);
-		if (pid[i] < 0)
-			report(FAIL, "fork: %s", strerror(errno));
 	}
 	if (c->kind != SWITCH && all_well()) {
 		/* Until it is as it will be. */
-		pause_ns(c->kind == STORM ? NSEC_PER_MSEC :
+		sleep_ns(c->kind == STORM ? NSEC_PER_MSEC :
 			 100 * NSEC_PER_MSEC +
 			 c->slice * (c->hogs + 2) * NSEC_PER_USEC);
 		start = get_usage();
 		set(sh->measuring, true);
 		if (c->kind == STORM)
-			pause_ns(1.5 * storm_seconds * NSEC_PER_SEC);
+			sleep_ns(1.5 * storm_seconds * NSEC_PER_SEC);
 		else
-			pause_ns(seconds * c->times * NSEC_PER_SEC);
+			sleep_ns(seconds * c->times * NSEC_PER_SEC);
 		for (tries = 0; tries < 10000 && c->kind == POLITE &&
 		     get(sh->calls) < min_calls; tries++)
-			pause_ns(NSEC_PER_MSEC);
+			sleep_ns(NSEC_PER_MSEC);
 		set(sh->measuring, false);
 		end = get_usage();
 	}
