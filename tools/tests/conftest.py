@@ -276,7 +276,7 @@ def left(place: Path) -> list[int]:
 
 def check_none_left(place: Path) -> None:
     """They have ended, or soon do; if not, they are killed."""
-    end = time.monotonic() + 4
+    end = time.monotonic() + 8
     while (pids := left(place)) and time.monotonic() < end:
         time.sleep(0.05)
     for pid in pids:

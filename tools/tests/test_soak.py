@@ -92,8 +92,8 @@ def start(root: Path, words: str) -> subprocess.Popen:
 
 @pytest.mark.parametrize("words, bad, fails, number", [
     ("stress.sh 1 program", "program", "exit_status nothing_leaked", 2),
-    ("yield-stress.sh 1 program hotplug", "chrt", "idle batch fifo", 11),
-    ("yield-stress.sh 1 program core-scheduling", "stress-ng hackbench",
+    ("yield-stress.sh 4 program hotplug", "chrt", "idle batch fifo", 11),
+    ("yield-stress.sh 4 program core-scheduling", "stress-ng hackbench",
      "nice stress-ng throttled hackbench", 12)])
 def test_a_script_tells_what_failed(tmp_path: Path, words: str, bad: str,
                                     fails: str, number: int) -> None:
@@ -118,7 +118,7 @@ def test_nothing_of_a_script_is_left(tmp_path: Path, words: str,
     sleep, run = f"exec {shutil.which('sleep')} ", 'shift 2; exec "$@"\n'
     for name, text in {
             "sleep": f"{sleep} 0.2\n", "stress-ng": f"{sleep} 30\n",
-            "program": f"{sleep} 2\n", "hackbench": f"{sleep} 1\n",
+            "program": f"{sleep} 1\n", "hackbench": f"{sleep} 1\n",
             "mount": "", "python3": run, "nice": run, "chrt": run}.items():
         write_program(tmp_path / name, text)
     process = start(tmp_path, words)
