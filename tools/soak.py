@@ -71,10 +71,11 @@ def programs(tests: str, *flags: str) -> tuple[Path, ...]:
 def busy(count: int) -> Iterator[None]:
     """Keep as many processes of the host busy, at normal priority."""
     # Each is a session of its own, as the scheduler may share out the CPU by
-    # sessions.  They end by themselves when this process is killed outright.
-    loops = [subprocess.Popen(["timeout", str(GUEST_SECONDS), "sh", "-c",
-                               "while :; do :; done"], start_new_session=True)
-             for _ in range(count)]
+    # sessions.  They end when this process is killed outright.
+    loops = [subprocess.Popen(
+        ["setpriv", "--pdeathsig", "TERM", "timeout", str(GUEST_SECONDS), "sh",
+         "-c", "while :; do :; done"], start_new_session=True)
+        for _ in range(count)]
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 """study, its page, and measure: what is run, resumed, said and refused."""
 
 import json
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write, write_program
+from conftest import check_gone, write, write_program
 
 from tools import build, core, measure, report, study
 from tools.core import ROOT, Fail
@@ -157,21 +158,38 @@ def test_measure_needs_the_standard_library_only() -> None:
                     "import tools.measure"], check=True)
 
 
-def test_measure_writes_and_compares(tmp_path: Path, replace) -> None:
+def test_a_program_ends_with_measure(box) -> None:
+    program = write_program(box.temp / "program", (
+        f'echo $$ >"{box.temp}/hangs"\nexec sleep 90\n'))
+    box.interrupted("from pathlib import Path\nfrom tools import measure\n"
+                    "measure.run_program('port_readers', 1, "
+                    f"Path({str(program)!r}))", sig=signal.SIGKILL)
+    check_gone(box.temp / "hangs")
+
+
+def test_measure_writes_and_compares(tmp_path: Path, replace, capsys) -> None:
+    refused = {"cases": [{"name": "a", "status": "skip", "reason": "refused"}]}
+
     def run_logged(words: list[str], log: Path, **more: Any) -> int:
+        words = words[4:]
         if words[0] == "blas_yield":
             raise Fail("planted")
-        Path(words[2]).write_text(json.dumps(OK))
+        Path(words[2]).write_text(json.dumps(
+            refused if words[0] == "port_readers" else OK))
         return 4
 
     replace(core, BUILD=tmp_path)
     replace(measure, RESULTS=tmp_path, LOGS=tmp_path, run_logged=run_logged,
             build_program=Path)
     with pytest.raises(Fail, match="blas_yield.3 failed"):
-        measure.run(["ioperm_turns", "blas_yield"])
+        measure.run(["ioperm_turns", "port_readers", "blas_yield"])
+    said = capsys.readouterr().out
+    assert "run 1 of 3; about 4 min 45 s left" in said
+    assert said.count(" port_readers: refused\n") == said.count("refused") == 1
     path, = tmp_path.glob("measure-*.json")
+    assert ":" not in path.name
     found = json.loads(path.read_text())
-    assert len(found["cells"]) == 3 and "CPUs" in found["machine"]
+    assert len(found["cells"]) == 6 and "CPUs" in found["machine"]
     other = tmp_path / "other.json"
     other.write_text(path.read_text().replace('"p50": 1', '"p50": 2'))
     measure.compare([path, other])
