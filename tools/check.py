@@ -23,9 +23,9 @@ from xml.etree import ElementTree
 from tools import ktap, measure_ports, measure_yield
 from tools.build import (BENCH, build_selftests, build_sides, make_arguments,
                          selftest_names, source)
-from tools.core import (KERNEL, LOGS, ROOT, SIDES, Fail, at_once, build_lock,
-                        duration, git, need_tool, run_logged, run_main, say,
-                        scratch, shown_path, stage, tail)
+from tools.core import (CPUS, KERNEL, LOGS, ROOT, SIDES, Fail, at_once,
+                        build_lock, duration, git, need_tool, run_logged,
+                        run_main, say, scratch, shown_path, stage, tail)
 from tools.count import Count, run_groups
 from tools.guest import boot, check_splat, choose_kvm
 from tools.mutants import read_mutants
@@ -178,7 +178,7 @@ def group_series(count: Count) -> None:
     for name, text in texts.items():
         count.run(f"tags: {name}", check_tags, text)
     with scratch("checkpatch") as place, \
-            ThreadPoolExecutor(os.cpu_count()) as pool:
+            ThreadPoolExecutor(CPUS) as pool:
         tree = checkpatch_tree(place)
         count.run("checkpatch: sees a trailing space", check_checkpatch, tree,
                   texts[series_patches()[0]])

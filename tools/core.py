@@ -37,6 +37,8 @@ LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
 PUBLISHED = ROOT / "results" / KERNEL  # which only 'make publish' writes
 CONFIGS = ROOT / "tools/configs"
+# What this job may use: os.cpu_count() is that of the machine.
+CPUS = len(os.sched_getaffinity(0))
 # What is compared: the base, and the series on it.
 SIDES = ("base", "series")
 
@@ -201,7 +203,7 @@ def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
             print(f"    {name}: {took}\n", end="", flush=True)
             del begun[name]
 
-    jobs = jobs or os.cpu_count() or 1
+    jobs = jobs or CPUS
     if jobs == 1:
         # In this thread, where a command shows its progress.
         return {name: do(name) for name in work}
