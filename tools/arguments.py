@@ -23,7 +23,7 @@ from tools.series.base import accept, version_of
 
 def check_ksrc(ksrc: str) -> None:
     """Raise Fail unless this is a kernel tree that the series goes to."""
-    path = Path(ksrc).expanduser().resolve()
+    path = Path(os.path.expanduser(ksrc)).resolve()
     if not path.is_dir():
         raise Fail(f"KSRC={ksrc} is not a folder")
     try:

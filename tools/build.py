@@ -153,7 +153,7 @@ def make_environment() -> dict[str, str]:
     environment = os.environ | {
         "KBUILD_BUILD_USER": "series", "KBUILD_BUILD_HOST": "series",
         "KBUILD_BUILD_TIMESTAMP": "2000-01-01", "KBUILD_BUILD_VERSION": "1",
-        "LOCALVERSION": "", "LC_ALL": "C"}
+        "LOCALVERSION": ""}
     # What a make above this one set is not meant for the kernel's make.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES",
                  "ARCH", "O", "KSRC", "FORCE", "V"):

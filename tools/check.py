@@ -106,7 +106,7 @@ def check_quilt(tip: str) -> None:
         run_logged(["quilt", "--quiltrc", "-", *words], log, cwd=tree,
                    env=os.environ | {
                        "QUILT_PATCHES": str(PATCHES), "QUILT_PC": ".pc",
-                       "QUILT_SERIES": str(SERIES), "LC_ALL": "C"},
+                       "QUILT_SERIES": str(SERIES)},
                    what=" ".join(["quilt", *words]))
 
     with sparse_tree("base", touched) as tree:

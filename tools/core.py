@@ -54,6 +54,8 @@ GIT_IDENTITY = {
 # would work on the repository that they name.
 for _name in [name for name in os.environ if name.startswith("GIT_")]:
     del os.environ[_name]
+# What programs say is read in English.
+os.environ["LC_ALL"] = "C"
 
 _stopping = threading.Event()  # ends what run_logged() runs
 _polling = threading.local()  # .now: this thread looks at _stopping
@@ -146,7 +148,7 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     log.parent.mkdir(parents=True, exist_ok=True)
     process = status = None
     start = shown = time.monotonic()
-    tty = sys.stdout.isatty()
+    tty = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     # A signal while the child is made must not lose it.
     _polling.now = True
     try:
@@ -326,6 +328,13 @@ def check_kernel() -> None:
                    f"KERNEL=, and for {', '.join(ports) or 'no other'}")
 
 
+def check_place() -> None:
+    """Raise Fail where make or QEMU would not take the build's path."""
+    if odd := re.search(r"[^\w/.+@~-]", str(TOP_BUILD)):
+        raise Fail(f"{TOP_BUILD}: no kernel can be built below a path with "
+                   f"'{odd[0]}': move this repository")
+
+
 def digest(*parts: str | bytes) -> str:
     """Return 20 hex digits that name the parts, in this order."""
     found = hashlib.sha256()
@@ -359,6 +368,9 @@ def build_lock() -> Iterator[None]:
                        "wait for it or end it, then run this again") from None
         # What a job that was killed outright could not take away.
         shutil.rmtree(BUILD / "tmp", ignore_errors=True)
+        # /tmp may be small, or allow no program to run.
+        (BUILD / "tmp").mkdir(exist_ok=True)
+        os.environ["TMPDIR"] = str(BUILD / "tmp")
         os.environ["SERIES_LOCKED"] = str(BUILD)
         try:
             yield
@@ -374,6 +386,7 @@ def run_main(main: Callable[[], int | None]) -> None:
             signal.signal(sig, _interrupt)
     status, text = 1, ""
     try:
+        check_place()
         check_kernel()
         status = main() or 0
     except Fail as failure:

@@ -71,7 +71,8 @@ def configuration(given: str) -> str:
                 unpack(["xz", "-d", str(file)], package)
                 return file.with_suffix("").read_text()
         raise Fail(f"{shown_path(package)} has no {DEBIAN[given]}")
-    path = Path(given or f"/boot/config-{os.uname().release}").expanduser()
+    path = Path(os.path.expanduser(
+        given or f"/boot/config-{os.uname().release}"))
     if not path.is_file():
         raise Fail(f"{path} is not there: give KCONFIG=path, the .config of "
                    "your kernel, or KCONFIG=debian or debian-rt for that of "
@@ -86,7 +87,7 @@ def build(kind: str, given: str, lsmod: str) -> list[Path]:
     """Build the packages of a set; return their paths."""
     modules = []
     if lsmod:
-        path = Path(lsmod).expanduser().resolve()
+        path = Path(os.path.expanduser(lsmod)).resolve()
         if not path.is_file() or not path.read_text().startswith("Module "):
             raise Fail(f"LSMOD={lsmod} is not a file with what lsmod prints: "
                        "lsmod >FILE on the machine that it is for")

@@ -90,6 +90,16 @@ def test_what_a_user_can_mend_is_one_error(box: Box, body: str,
     box.refused(main(body), say=words)
 
 
+def test_a_job_is_the_same_everywhere(box: Box) -> None:
+    box.stub("git", 'echo "$LC_ALL $TMPDIR $GIT_CONFIG_GLOBAL"')
+    box.done("import os; os.sched_setaffinity(0, [*os.sched_getaffinity(0)][:1]"
+             ")\n" + main("with build_lock():", "    say(f'{CPUS} {git(0)}')"),
+             LC_ALL="tr_TR", TMPDIR="/no such", say=f"1 C {box.build}/tmp "
+             f"{box.repo}/tools/gitconfig\n")
+    box.refused(main("pass"), SERIES_BUILD_DIR=box.temp / "a b",
+                say="no kernel can be built below a path with ' '")
+
+
 @pytest.mark.parametrize("sig, end, children", (
     (signal.SIGHUP, "work('a')", "a"),
     (signal.SIGINT, "at_once({n: lambda n=n: work(n) for n in 'abc'}, 2)",

@@ -47,7 +47,8 @@ def system(box: Box) -> Box:
         [python if os.access(python, os.X_OK) else "python3", "-V"],
         capture_output=True, text=True).stdout
     rows = (ROOT / "tools/requirements.txt").read_text()
-    write(box.build, {"venv/complete": version + re.sub(" *#.*", "", rows)})
+    write(box.build, {"venv/complete": f"{version.strip()} in {box.build}\n"
+                      + re.sub(" *#.*", "", rows)})
     write_program(box.build / "venv/bin/pip",
                   f'echo "$*" >>"{box.temp}/calls"\n')
     return box
