@@ -29,6 +29,8 @@ each = $(foreach word,$(2),$(1) $(word))
 export KERNEL KSRC FORCE ACCEL NAME EMAIL SET GATES FILES ROOTFS
 # Python reads and writes UTF-8 in it, whatever the user's locale.
 export LC_ALL := C
+# A user without a name may have none, and pip asks for it.
+export HOME ?= $(CURDIR)/build
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report publish \

@@ -54,8 +54,9 @@ GIT_IDENTITY = {
 # would work on the repository that they name.
 for _name in [name for name in os.environ if name.startswith("GIT_")]:
     del os.environ[_name]
-# What programs say is read in English.
+# What programs say is read in English; tests also run as other users.
 os.environ["LC_ALL"] = "C"
+os.umask(0o022)
 
 _stopping = threading.Event()  # ends what run_logged() runs
 _polling = threading.local()  # .now: this thread looks at _stopping
@@ -251,12 +252,18 @@ def run_git(*args: Any, cwd: Path | None = None,
             data: bytes | None = None) -> subprocess.CompletedProcess:
     """Run git without the user's configuration; the output is bytes."""
     command = ["git", *map(str, args)]
+    late = _stopping.is_set()
+    # A signal while git is started must not lose it.
+    _polling.now = True
     with subprocess.Popen(
             command, cwd=cwd, env=os.environ | GIT_IDENTITY | (env or {}),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL if data is None
             else subprocess.PIPE) as process:
         try:
+            _polling.now = False
+            if _stopping.is_set() and not late:
+                raise KeyboardInterrupt
             out, err = process.communicate(data)
         except BaseException:
             # git takes its lock files and half-made trees away.
