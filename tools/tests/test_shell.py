@@ -106,6 +106,9 @@ def test_deps_installs_as_root_what_is_missing_only(system: Box) -> None:
     assert run.err.startswith("apt says: update\nerror: 'apt-get update")
     assert run.err.endswith(f"{system.build}/logs/deps.log\n")
     (system.temp / "calls").unlink()
+    system.stub("df", "echo disk 9 9 500000 9% /")
+    system.refused("tools/deps", MISSING="bc", USER_ID=0, say="make room")
+    (system.bin / "df").unlink()
     out = system.done("tools/deps", MISSING="quilt bc", USER_ID=0).out
     assert out == ("==> installing bc quilt\n"
                    "    Need to get 7 MB of archives.\n")
