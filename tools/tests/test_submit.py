@@ -50,7 +50,8 @@ def test_the_commands_of_the_guide_write_mails(ready: Box) -> None:
     ready.build = ready.repo / "build"
     write(ready.repo, {
         "submit/cover-letter-fixes.txt": "x86: Fixes\n\nWhy all of this.\n",
-        "build/venv/bin/b4": "", "../linux/scripts/x": ""})
+        "build/venv/bin/b4": "", "../linux/scripts/x": "",
+        "../.gitconfig": "[user]\nname = A Tester\nemail = a@b.org\n"})
     (ready.build / "venv/bin/python").symlink_to(sys.executable)
     for name, text in PROGRAMS.items():
         ready.stub(f"{ready.temp}/{name}", text)
@@ -59,8 +60,7 @@ def test_the_commands_of_the_guide_write_mails(ready: Box) -> None:
     guide = (ROOT / "submit/README.md").read_text()
     done = subprocess.run(
         ["sh", "-ec", re.findall(r"```sh\n(.*?)```", guide, re.S)[1]],
-        env=environment(HOME=ready.temp, GIT_COMMITTER_NAME="A Tester"),
-        capture_output=True, text=True)
+        env=environment(HOME=ready.temp), capture_output=True, text=True)
     assert "Success: 1, Warning: 0, Error: 0" in done.stderr + done.stdout
     mail, = (ready.temp / "mails").glob("*.eml")
     head, _, body = mail.read_text().partition("\n\n")
