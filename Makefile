@@ -30,6 +30,10 @@ look = @TARGET=$@ python3 -m tools.arguments $(1)
 each = $(foreach word,$(2),$(1) $(word))
 
 export KERNEL KSRC FORCE ACCEL NAME EMAIL SET GATES FILES ROOTFS
+# Python reads and writes UTF-8 in it, whatever the user's locale.
+export LC_ALL := C
+# A user without a name may have none, and pip asks for it.
+export HOME ?= $(CURDIR)/build
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report publish \
@@ -106,6 +110,7 @@ deb: ## build Debian packages of the patched kernel
 release: ## write build/release: a patch per kernel, a tarball, checksums
 	$(look)
 	@set -eu; fail() { echo "error: $$*" >&2; exit 1; }; \
+	export GIT_CONFIG_GLOBAL=tools/gitconfig GIT_CONFIG_SYSTEM=/dev/null; \
 	[ -z "$$(git status --porcelain)" ] || fail "commit the changes first: a release is of a commit"; \
 	version=$$(sed -n '/^## /{s/^## \([0-9][0-9.]*\).*/\1/p;q}' CHANGELOG.md); \
 	[ "$$version" ] || fail "CHANGELOG.md has no heading '## NUMBER'"; \
@@ -116,8 +121,7 @@ release: ## write build/release: a patch per kernel, a tarball, checksums
 		sed '/^#/d; /^$$/d; s,^,patches/,' $$series | xargs cat \
 			>$$place.partial/linux-$$kernel-$$name.patch; \
 	done; \
-	GIT_CONFIG_GLOBAL=tools/gitconfig GIT_CONFIG_SYSTEM=/dev/null \
-		git archive --prefix=$$name/ -o $$place.partial/$$name.tar HEAD; \
+	git archive --prefix=$$name/ -o $$place.partial/$$name.tar HEAD; \
 	cd $$place.partial; xz -T1 -6 $$name.tar; sha256sum * >../SHA256SUMS.partial; \
 	mv ../SHA256SUMS.partial SHA256SUMS; cd ..; \
 	rm -rf $$version; mv $$version.partial $$version; cat $$version/SHA256SUMS; \

@@ -9,7 +9,6 @@ results/ and the short table to README.md.
 
 import argparse
 import functools
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tools import measure_copy, measure_ports, measure_yield
 from tools.build import KERNELS, build_sides, describe, source
-from tools.core import (KERNEL, RESULTS, ROOT, SIDES, Fail, at_once,
+from tools.core import (CPUS, KERNEL, RESULTS, ROOT, SIDES, Fail, at_once,
                         build_lock, git, read_json, run_main, say,
                         shown_path, stage, write_atomically, write_json)
 from tools.figures import Samples, now
@@ -83,7 +82,7 @@ def measure() -> dict[str, Any]:
     report = {"benchmark": PORTS, "version": 1, "accel": accel,
               "unit": UNITS[accel],
               "machine": {"cpu": measure_copy.cpuinfo("model name"),
-                          "cpus": str(os.cpu_count()),
+                          "cpus": str(CPUS),
                           "qemu": qemu.partition("\n")[0]},
               "date": now(), "repository": commit.strip() or None,
               "sides": sides}

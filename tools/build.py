@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.core import (BUILD, CONFIGS, KERNEL, LOGS, ROOT, SIDES, Fail,
-                        at_once, digest, git, need_space, run_logged,
+from tools.core import (BUILD, CONFIGS, CPUS, KERNEL, LOGS, ROOT, SIDES,
+                        Fail, at_once, digest, git, need_space, run_logged,
                         shown_path, stage, tail, write_atomically)
 from tools.series.apply import begin
 from tools.series.base import REPO
@@ -29,7 +29,7 @@ BENCH = ROOT / "tools/bench"
 SELFTESTS = "tools/testing/selftests"
 CLANG = "19"
 COMPILERS = {"gcc": [], "clang": [f"LLVM=-{CLANG}"]}
-JOBS = f"-j{os.cpu_count()}"
+JOBS = f"-j{CPUS}"
 BUILD_SECONDS = 3 * 3600
 
 
@@ -153,7 +153,7 @@ def make_environment() -> dict[str, str]:
     environment = os.environ | {
         "KBUILD_BUILD_USER": "series", "KBUILD_BUILD_HOST": "series",
         "KBUILD_BUILD_TIMESTAMP": "2000-01-01", "KBUILD_BUILD_VERSION": "1",
-        "LOCALVERSION": "", "LC_ALL": "C"}
+        "LOCALVERSION": ""}
     # What a make above this one set is not meant for the kernel's make.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES",
                  "ARCH", "O", "KSRC", "FORCE", "V"):

@@ -37,6 +37,8 @@ LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
 PUBLISHED = ROOT / "results" / KERNEL  # which only 'make publish' writes
 CONFIGS = ROOT / "tools/configs"
+# What this job may use: os.cpu_count() is that of the machine.
+CPUS = len(os.sched_getaffinity(0))
 # What is compared: the base, and the series on it.
 SIDES = ("base", "series")
 
@@ -52,6 +54,9 @@ GIT_IDENTITY = {
 # would work on the repository that they name.
 for _name in [name for name in os.environ if name.startswith("GIT_")]:
     del os.environ[_name]
+# What programs say is read in English; tests also run as other users.
+os.environ["LC_ALL"] = "C"
+os.umask(0o022)
 
 _stopping = threading.Event()  # ends what run_logged() runs
 _polling = threading.local()  # .now: this thread looks at _stopping
@@ -144,7 +149,7 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     log.parent.mkdir(parents=True, exist_ok=True)
     process = status = None
     start = shown = time.monotonic()
-    tty = sys.stdout.isatty()
+    tty = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     # A signal while the child is made must not lose it.
     _polling.now = True
     try:
@@ -201,7 +206,7 @@ def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
             print(f"    {name}: {took}\n", end="", flush=True)
             del begun[name]
 
-    jobs = jobs or os.cpu_count() or 1
+    jobs = jobs or CPUS
     if jobs == 1:
         # In this thread, where a command shows its progress.
         return {name: do(name) for name in work}
@@ -247,12 +252,18 @@ def run_git(*args: Any, cwd: Path | None = None,
             data: bytes | None = None) -> subprocess.CompletedProcess:
     """Run git without the user's configuration; the output is bytes."""
     command = ["git", *map(str, args)]
+    late = _stopping.is_set()
+    # A signal while git is started must not lose it.
+    _polling.now = True
     with subprocess.Popen(
             command, cwd=cwd, env=os.environ | GIT_IDENTITY | (env or {}),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL if data is None
             else subprocess.PIPE) as process:
         try:
+            _polling.now = False
+            if _stopping.is_set() and not late:
+                raise KeyboardInterrupt
             out, err = process.communicate(data)
         except BaseException:
             # git takes its lock files and half-made trees away.
@@ -324,6 +335,13 @@ def check_kernel() -> None:
                    f"KERNEL=, and for {', '.join(ports) or 'no other'}")
 
 
+def check_place() -> None:
+    """Raise Fail where make or QEMU would not take the build's path."""
+    if odd := re.search(r"[^\w/.+@~-]", str(TOP_BUILD)):
+        raise Fail(f"{TOP_BUILD}: no kernel can be built below a path with "
+                   f"'{odd[0]}': move this repository")
+
+
 def digest(*parts: str | bytes) -> str:
     """Return 20 hex digits that name the parts, in this order."""
     found = hashlib.sha256()
@@ -363,6 +381,9 @@ def build_lock() -> Iterator[None]:
                        "wait for it or end it, then run this again") from None
         # What a job that was killed outright could not take away.
         shutil.rmtree(BUILD / "tmp", ignore_errors=True)
+        # /tmp may be small, or allow no program to run.
+        (BUILD / "tmp").mkdir(exist_ok=True)
+        os.environ["TMPDIR"] = str(BUILD / "tmp")
         os.environ["SERIES_LOCKED"] = str(BUILD)
         try:
             yield
@@ -378,6 +399,7 @@ def run_main(main: Callable[[], int | None]) -> None:
             signal.signal(sig, _interrupt)
     status, text = 1, ""
     try:
+        check_place()
         check_kernel()
         status = main() or 0
     except Fail as failure:

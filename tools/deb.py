@@ -74,7 +74,8 @@ def configuration(given: str) -> str:
     that of the kernel that runs; nothing for one of DEBIAN."""
     if given in DEBIAN:
         return ""
-    path = Path(given or f"/boot/config-{os.uname().release}").expanduser()
+    path = Path(os.path.expanduser(
+        given or f"/boot/config-{os.uname().release}"))
     if not path.is_file():
         raise Fail(f"KCONFIG={path} is not there: give the .config of your "
                    "kernel, or debian or debian-rt for that of the "
@@ -88,7 +89,7 @@ def configuration(given: str) -> str:
 
 def module_list(given: str) -> list[str]:
     """Return what make gets for the file that LSMOD= names."""
-    path = Path(given).expanduser().resolve()
+    path = Path(os.path.expanduser(given)).resolve()
     if not path.is_file() or not path.read_text(
             errors="replace").startswith("Module "):
         raise Fail(f"LSMOD={given} is not a file with what lsmod prints: "

@@ -34,22 +34,6 @@ NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf",
 NETWORK_NAMES = r"(?i)(https?|ftp|no)_proxy|PIP_(CERT|INDEX_URL|EXTRA_.*)"
 
 
-def why_not() -> str:
-    """Return why no root can be made here, or nothing."""
-    if os.geteuid() != 0:
-        return "needs root"
-    if not shutil.which("debootstrap"):
-        return "needs debootstrap: apt-get install debootstrap"
-    if subprocess.run([*OWN, "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
-                      capture_output=True).returncode:
-        return "needs the right to mount, which this container has not"
-    try:
-        mirror("Debian")
-    except Fail as failure:
-        return str(failure)
-    return ""
-
-
 def inside(root: Path, command: Sequence[str],
            network: bool = True) -> list[str]:
     """Return a command that runs another one in a root, without network with a
@@ -60,6 +44,29 @@ def inside(root: Path, command: Sequence[str],
             str(root), "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
             *kept, *command]
+
+
+def no_mounts() -> str:
+    """Return why inside() runs nothing here, or nothing."""
+    if os.geteuid() != 0:
+        return "needs root"
+    done = subprocess.run(inside(Path("/"), ["true"], network=False),
+                          capture_output=True, text=True)
+    return f"needs its own mounts: {done.stderr.strip()}" \
+        if done.returncode else ""
+
+
+def why_not() -> str:
+    """Return why no root can be made here, or nothing."""
+    if reason := no_mounts():
+        return reason
+    if not shutil.which("debootstrap"):
+        return "needs debootstrap: apt-get install debootstrap"
+    try:
+        mirror("Debian")
+    except Fail as failure:
+        return str(failure)
+    return ""
 
 
 def last(pattern: str) -> Callable[[Path], str]:

@@ -2,12 +2,15 @@
 """Pictures of results, drawn with matplotlib as SVG texts."""
 
 import io
+import logging
 import re
 from typing import Any
 
-import matplotlib
+# It warns of a home where it may not write.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
+import matplotlib  # noqa: E402
 
-from tools.figures import Samples
+from tools.figures import Samples  # noqa: E402
 
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of a backend)

@@ -2,7 +2,6 @@
 """Install selftests, run them in a guest and count what they came to."""
 
 import fnmatch
-import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import ktap
-from tools.build import make_environment, selftest_names
+from tools.build import JOBS, make_environment, selftest_names
 from tools.core import (BUILD, LOGS, Fail, run_logged, say, shown_path,
                         stage)
 from tools.count import Count
@@ -59,7 +58,7 @@ def install(what: str, tree: Path, targets: Sequence[str] = ("x86",),
     """
     place = INSTALLED / what
     shutil.rmtree(place, ignore_errors=True)
-    run_logged(["make", "-C", str(tree), f"-j{os.cpu_count()}", *arguments,
+    run_logged(["make", "-C", str(tree), JOBS, *arguments,
                 f"TARGETS={' '.join(targets)}", "FORCE_TARGETS=1",
                 f"INSTALL_PATH={place}", "kselftest-install"],
                LOGS / f"install-{what}.log", env=make_environment(),

@@ -11,13 +11,12 @@ Between two runs differ when the program begins, its seed and its phase.
 
 import argparse
 import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools import build
-from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, digest,
+from tools.core import (BUILD, CPUS, LOGS, RESULTS, Fail, build_lock, digest,
                         duration, git, at_once, need_tool, read_json,
                         run_logged, run_main, say, write_json)
 from tools.figures import DATA, STUDY, now, result_of, shown, words_of
@@ -157,7 +156,6 @@ def run(cells: list[Cell], only_list: bool) -> None:
 
     A cell that fails does not stop the others; in the end it raises Fail.
     """
-    jobs = os.cpu_count() or 1
     begin()
     for column in {cell.column for cell in cells} & set(HISTORY):
         history_branch(column)
@@ -167,7 +165,7 @@ def run(cells: list[Cell], only_list: bool) -> None:
 
     def left(number: int) -> str:
         seconds = sum(STUDY["programs"][cell.key]["seconds"]
-                      for cell in rest[number:]) / jobs
+                      for cell in rest[number:]) / CPUS
         return (f"{len(rest) - number} of {len(cells)} cells left, about "
                 f"{duration(seconds)}")
 
@@ -189,7 +187,7 @@ def run(cells: list[Cell], only_list: bool) -> None:
     for cell in rest:
         build_column(cell.column)
     found = at_once({f"{cell.name} ({left(number)})": functools.partial(
-        measure, cell) for number, cell in enumerate(rest)}, jobs)
+        measure, cell) for number, cell in enumerate(rest)}, CPUS)
     failed = [name.split()[0] for name, end in found.items() if end]
     if failed:
         raise Fail(f"{len(failed)} cells failed, the same command tries them "

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.build import make_environment, source, warnings_in
-from tools.core import (BUILD, LOGS, Fail, need_tool, run_logged, scratch,
-                        shown_path, stage, tail)
+from tools.core import (BUILD, CPUS, LOGS, Fail, need_tool, run_logged,
+                        scratch, shown_path, stage, tail)
 from tools.count import Count
 from tools.gates.compile import (SPARSE, VICTIM, find_fault, group, refuse,
                                  touched)
@@ -95,7 +95,7 @@ def group_cocci(count: Count) -> None:
     def run_all(tree: Path) -> list[Counter[str] | str]:
         files = touched(tree, ".c", ".h")
         with stage(f"running {len(rules)} Coccinelle rules"), \
-                ThreadPoolExecutor(os.cpu_count()) as pool:
+                ThreadPoolExecutor(CPUS) as pool:
             return list(pool.map(lambda name: run_rule(
                 rules[name], tree, [path for path in files if is_kernel(path)
                                     or name not in KERNEL_RULES]), rules))

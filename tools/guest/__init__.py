@@ -118,6 +118,8 @@ def _boot_once(arguments: list[str], command: str, timeout: float,
         end = run_logged(
             [*arguments, "--rwdir", str(job), "--", str(script)], console,
             timeout=timeout, cwd=job, check=False, env=os.environ | {
+                # The user's virtme-ng.conf is not read.
+                "HOME": str(job),
                 "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}"})
         said = output.read_text(errors="replace") if output.exists() else ""
         write_atomically(LOGS / f"{name}.ktap", said)

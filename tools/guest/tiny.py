@@ -103,7 +103,7 @@ def write_archive(place: Path, job: Job, bits: int) -> Path:
     # of instructions to read.  /dev/console is in the kernel's own initramfs.
     run_logged(["sh", "-ec", "cd $0; chmod -R 755 .; "
                 "find . -mindepth 1 -exec touch -d @0 {} +; "
-                "find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc "
+                "find . -mindepth 1 | sort | cpio -o -H newc "
                 "--reproducible -R 0:0 >$1", str(root), str(archive)],
                LOGS / "initramfs.log", what="cpio")
     return archive

@@ -68,8 +68,7 @@ def checkpatch(mail: str, tree: Path, *options: str) -> None:
          "--show-types", f"--ignore={','.join(ignored)}", "-"], input=mail,
         cwd=tree, capture_output=True, text=True, errors="replace",
         # The distribution's python3 knows where codespell's dictionary is.
-        env=os.environ | {"LC_ALL": "C",
-                          "PATH": f"/usr/bin:{os.environ['PATH']}"})
+        env=os.environ | {"PATH": f"/usr/bin:{os.environ['PATH']}"})
     words = done.stdout + done.stderr
     total = re.search(r"^total: (\d+) errors, (\d+) warnings, (\d+) checks",
                       words, re.M)

@@ -66,7 +66,7 @@ COMMITS = (
 
 def environment(**more: object) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
-            "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1",
+            "HOME": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
             **{name: str(value) for name, value in more.items()}}
 
 

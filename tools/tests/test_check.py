@@ -38,9 +38,13 @@ def test_each_test_of_the_tools_counts(tmp_path: Path, replace) -> None:
     check.group_scripts(count)
     assert verdicts(count) == "fofsoo"
     assert "no b" in count.rows[2][2] and "of it: " in count.rows[2][2]
-    replace(check, TESTS=tmp_path / "none")
-    with pytest.raises(Fail, match="pytest did not run"):
-        check.group_scripts(count)
+    # As a full disk leaves it.
+    write(tmp_path, {"conftest.py": "import atexit\natexit.register(open, "
+                     f"'{tmp_path}/logs/scripts.xml', 'w')\n"})
+    for place in tmp_path, tmp_path / "none":
+        replace(check, TESTS=place)
+        with pytest.raises(Fail, match="pytest did not run"):
+            check.group_scripts(count)
 
 
 @pytest.mark.parametrize("text, says", [

@@ -40,7 +40,7 @@ def test_run_logged(tmp_path: Path) -> None:
         shell(tmp_path, "printf 'first\\r\\n\\nlast\\n'; exit 3", what="it")
     assert str(caught.value) == (
         "it failed with status 3; the end of "
-        f"{tmp_path}/logs/log:\n    | first\n    | last")
+        f"{core.shown_path(tmp_path)}/logs/log:\n    | first\n    | last")
 
 
 def test_the_time_limit_ends_grandchildren(tmp_path: Path) -> None:
@@ -90,6 +90,17 @@ def test_what_a_user_can_mend_is_one_error(box: Box, body: str,
     box.refused(main(body), say=words)
 
 
+def test_a_job_is_the_same_everywhere(box: Box) -> None:
+    box.stub("git", 'echo "$LC_ALL $TMPDIR $GIT_CONFIG_GLOBAL" `umask`')
+    box.done("import os; os.umask(0o77)\n"
+             "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+             + main("with build_lock():", "    say(f'{CPUS} {git(0)}')"),
+             LC_ALL="tr_TR", TMPDIR="/no such", say=f"1 C {box.build}/tmp "
+             f"{box.repo}/tools/gitconfig 0022\n")
+    box.refused(main("pass"), SERIES_BUILD_DIR=box.temp / "a b",
+                say="no kernel can be built below a path with ' '")
+
+
 @pytest.mark.parametrize("sig, end, children", (
     (signal.SIGHUP, "work('a')", "a"),
     (signal.SIGINT, "at_once({n: lambda n=n: work(n) for n in 'abc'}, 2)",
@@ -125,8 +136,15 @@ def test_a_second_job_is_refused_until_the_first_is_dead(box: Box) -> None:
     box.check_nothing_left()
 
 
-def test_an_interrupted_git_can_take_its_locks_away(box: Box) -> None:
+@pytest.mark.parametrize("seconds", (0, 1))
+def test_an_interrupted_git_can_take_its_locks_away(box: Box,
+                                                    seconds: int) -> None:
     box.stub("git", f"trap 'rm {box.temp}/lock; exit 1' TERM\n"
              f"echo x >{box.temp}/lock\nwhile :; do sleep 0.05; done\n")
-    box.interrupted(main("git('gc')"), sig=signal.SIGTERM, after="lock")
+    # Also while it is started.
+    box.interrupted(main(
+        "init = subprocess.Popen.__init__", "def slow(*a, **b):",
+        f"    init(*a, **b); time.sleep({seconds})",
+        "subprocess.Popen.__init__ = slow", "git('gc')"),
+        sig=signal.SIGTERM, after="lock")
     assert not (box.temp / "lock").exists()

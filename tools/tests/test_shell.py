@@ -50,7 +50,8 @@ def system(box: Box) -> Box:
         [python if os.access(python, os.X_OK) else "python3", "-V"],
         capture_output=True, text=True).stdout
     rows = (ROOT / "tools/requirements.txt").read_text()
-    write(box.build, {"venv/complete": version + re.sub(" *#.*", "", rows)})
+    write(box.build, {"venv/complete": f"{version.strip()} in {box.build}\n"
+                      + re.sub(" *#.*", "", rows)})
     write_program(box.build / "venv/bin/pip",
                   f'echo "$*" >>"{box.temp}/calls"\n')
     return box
@@ -185,6 +186,9 @@ def test_deps_installs_as_root_what_is_missing_only(system: Box) -> None:
     assert run.err.startswith("apt says: update\nerror: 'apt-get update")
     assert run.err.endswith(f"{system.build}/logs/deps.log\n")
     (system.temp / "calls").unlink()
+    system.stub("df", "echo disk 9 9 500000 9% /")
+    system.refused("tools/deps", MISSING="bc", USER_ID=0, say="make room")
+    (system.bin / "df").unlink()
     out = system.done("tools/deps", MISSING="quilt bc", USER_ID=0).out
     assert out == ("==> installing bc quilt\n"
                    "    Need to get 7 MB of archives.\n")

@@ -50,7 +50,8 @@ def test_the_commands_of_the_guide_write_mails(ready: Box) -> None:
     ready.build = ready.repo / "build"
     write(ready.repo, {
         "submit/cover-letter-fixes.txt": "x86: Fixes\n\nWhy all of this.\n",
-        "build/venv/bin/b4": "", "../linux/scripts/x": ""})
+        "build/venv/bin/b4": "", "../linux/scripts/x": "",
+        "../.gitconfig": "[user]\nname = A Tester\nemail = a@b.org\n"})
     (ready.build / "venv/bin/python").symlink_to(sys.executable)
     for name, text in PROGRAMS.items():
         ready.stub(f"{ready.temp}/{name}", text)
