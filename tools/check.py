@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,11 @@ from tools.core import (BUILD, CPUS, GIT_IDENTITY, KERNEL, LOGS, ROOT, SIDES,
                         shown_path, stage, tail, write_atomically)
 from tools.count import Count, run_groups
 from tools.guest import boot, check_splat, choose_kvm
+from tools.guest.tiny import EMULATED, boot_tiny
 from tools.mutants import read_mutants
-from tools.selftests import (RACE, RACE_CASES, YIELD_TESTS, boot_yield,
-                             count_yield, install, race_command, race_result,
+from tools.selftests import (ALL_PORTS, RACE, RACE_CASES, YIELD_TESTS,
+                             arguments_of, boot_yield, count_yield, install,
+                             port_tests, race_command, race_result,
                              run_installed)
 from tools.records import gaps
 from tools.series.apply import (PATCHES, begin, has_yield, series_patches,
@@ -380,6 +382,34 @@ def check_counted(count: Count, folders: Folders) -> None:
         count_controls(count, title, done[f"{title} on the base"])
 
 
+def ports_read(folder: Path, name: str, programs: Sequence[Path]) -> set[int]:
+    """Return the ports without a device, and 0x80, that are read in a guest
+    which runs programs."""
+    trace = LOGS / f"{name}.trace"
+    trace.unlink(missing_ok=True)
+    boot_tiny(folder / "arch/x86/boot/bzImage", [(path, [
+        word for word in arguments_of(path) if word != ALL_PORTS])
+        for path in programs], bits=64, name=name, seconds=400, timeout=1200,
+        machine=(*EMULATED, "-trace", "memory_region_ops_read", "-D",
+                 str(trace)), append="no_timer_check")
+    return {port for first, size in re.findall(
+        r"addr (0x\w+) value \w+ size (\d) name 'io(?:port80)?'$",
+        trace.read_text(), re.M)
+        for port in range(int(first, 16), int(first, 16) + int(size))}
+
+
+def check_reads(folder: Path, side: str, programs: Sequence[Path]) -> str:
+    """Without --all-ports the tests read few ports, and below 0x1000 only the
+    delay ports.  What firmware and kernel read does not count."""
+    found = ports_read(folder, f"reads-{side}", programs) - ports_read(
+        folder, f"reads-{side}-none", [])
+    low = {port for port in found if port < 0x1000}
+    if low != {0x80, 0xed} or not 10 < len(found) <= 64:
+        raise Fail(f"{len(found)} ports, below 0x1000 are "
+                   + ", ".join(map(hex, sorted(low)[:9])))
+    return f"{len(found)} ports"
+
+
 def accessor_uses(tree: Path) -> list[str]:
     """Return what tools/coccinelle/io_bitmap.cocci finds in a kernel tree."""
     need_tool("spatch", "coccinelle")
@@ -422,6 +452,11 @@ def group_kernels(count: Count) -> None:
         count.run("yield_latency: repeats", check_yields, folders["series"])
     count.run("drop window, selftests/sched: both sides ran", check_counted,
               count, folders)
+    programs = list(build_selftests(port_tests(source("applied"), "_64"),
+                                    flags=("-static",)).values())
+    for side in SIDES:
+        count.run(f"selftests/x86: few ports are read on the {side}",
+                  check_reads, folders[side], side, programs)
     count.run("selftests/x86: both sides ran", compare_selftests, count,
               folders, kvm)
 

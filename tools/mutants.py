@@ -32,8 +32,8 @@ from tools.core import (BUILD, KERNEL, LOGS, RESULTS, ROOT, Fail, build_lock,
                         write_json)
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
 from tools.records import CHECKS, patches_key, record
-from tools.selftests import (KUNIT_SUITE, RACE, RACE_CASES, STEADY,
-                             race_command)
+from tools.selftests import (ALL_PORTS, KUNIT_SUITE, RACE, RACE_CASES,
+                             STEADY, race_command)
 from tools.series.apply import begin, is_kernel
 
 MUTANTS = ROOT / "tools/mutants"
@@ -100,7 +100,8 @@ class Setup:
         if self.program == KUNIT_SUITE:
             return "dmesg"
         if self.target() != RACE or self.cpus:
-            return f"{program} {self.arguments}".strip()
+            more = ALL_PORTS if self.program.startswith("iop") else ""
+            return " ".join(f"{program} {more} {self.arguments}".split())
         return race_command(program, RACE_CASES, RACE_SEEDS, RACE_WAKES)
 
 

@@ -24,7 +24,7 @@ GROUPS = {
     "prefixes": compile.group_prefixes, "sparse": checkers.group_sparse,
     "coccicheck": checkers.group_cocci, "kerneldoc": checkers.group_kerneldoc,
     "docs": checkers.group_docs, "versions": versions.group,
-    "i386": boots.group_i386,
+    "i386": boots.group_i386, "musl": boots.group_musl,
     "xen": boots.group_xen, "boots": boots.group_boots,
     "installs": boots.group_installs, "bisect": boots.group_bisect,
     "package": package.group, "package-rt": package.group_rt,
