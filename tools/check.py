@@ -124,7 +124,9 @@ def check_readme(tip: str) -> None:
         def run(tree: Path, lines: str) -> str:
             run_logged(["sh", "-ec", f"series={path}\n{lines}"], log, cwd=tree,
                        env=os.environ | GIT_IDENTITY | {
-                           "repo": str(place / "clone"), "HOME": str(place)},
+                           "repo": str(place / "clone"), "HOME": str(place),
+                           # quilt leaves a folder there when it fails.
+                           "TMPDIR": str(place)},
                        what="what README.md says")
             return log.read_text(errors="replace")
 

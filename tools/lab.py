@@ -77,13 +77,13 @@ def write_job(path: Path, row: list[str], files: str, ids: dict[str, str],
     # tuxlava finds a device by its name.  Only an emulated one has options:
     # with one thread for all CPUs QEMU never runs code that another CPU is
     # changing.
-    type(board, (parent,), {
+    device = type(board, (parent,), {
         "name": f"{kind}-{board}", "boot_method": method, "cpu": "max",
         "memory": "2048",
         "extra_options": ["-accel tcg,thread=single", "-smp 2"]})
     whole: dict[str, Any] = {}
     for side in SIDES:
-        job = Job(device=f"{kind}-{board}", kernel=f"{files}/bzImage-{side}",
+        job = Job(device=device.name, kernel=f"{files}/bzImage-{side}",
                   rootfs=rootfs or f"{files}/root.cpio.gz",
                   overlays=[[f"{files}/lab.tar.xz", "/"]], tests=[],
                   parameters={}, commands=["true"], boot_args=arguments,

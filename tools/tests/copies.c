@@ -44,8 +44,3 @@ static void tss_copy_io_bitmap(struct x86_io_bitmap_slot *to, struct io_bitmap *
         to->bitmap[i] = io_bitmap_is_in(iobm, i) ?
                            iobm->bitmap[i - iobm->first] : ~0UL;
 }
-
-static void tss_clean_io_bitmap(struct x86_io_bitmap_slot *to, struct io_bitmap *iobm)
-{
-    tss_copy_io_bitmap(to, iobm);
-}

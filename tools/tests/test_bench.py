@@ -124,7 +124,7 @@ def test_the_worst_phases_of_this_kernel(replace, tmp_path) -> None:
      "wrong copy: series, pair-0x80-0x81"),
     ("base", "= iobm->max;", "= 0;", "wrong copy: base, pair-0x80-65535"),
     ("series", "int io_bitmap_is_in(", "int gone(", "failed with status"),
-    ("series", "tss_clean", "gone", r"no function tss_clean_io_bitmap\(\)")])
+    ("series", "tss_copy", "gone", r"no function tss_copy_io_bitmap\(\)")])
 def test_copies_are_timed_if_right(tmp_path, side, old, new, words) -> None:
     trees = {name: tmp_path / name for name in SIDES}
     common, *parts = re.split("// (?:base|series)\n", (
