@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sched_yield() of tasks of the fair class: shares, waits, and their own slices.
- * The tasks are processes on one CPU; the test is SCHED_FIFO there and sleeps
- * while it measures. Each case runs with the feature bit YIELD_TICK off, then
- * on, and compares. Where there is no such bit, it runs once.
+ * sched_yield() of tasks of the fair class, processes on one CPU. The test is
+ * SCHED_FIFO there and sleeps while it measures. Each case runs with the feature
+ * bit YIELD_TICK off, then on, and compares; where there is none, it runs once.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
 #include <time.h>
+#include <linux/sched/types.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -19,48 +20,40 @@
 #define MSEC(n)		((n) * 1000000LL)
 #define S2		USEC(2800)
 #define FEATURES	"/sys/kernel/debug/sched/features"
-#define BASE_SLICE	"/sys/kernel/debug/sched/base_slice_ns"
 #define CGROUPS		"/sys/fs/cgroup"
 #define MAX_TASKS	10
-#define get(x)		__atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define get(x)		__atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define set(x, value)	__atomic_store_n(&(x), value, __ATOMIC_RELEASE)
 #define now_ns()	clock_ns(CLOCK_MONOTONIC)
 
 /*
- * A worker computes for @work, yields, and so on. A stormer yields for @work,
- * then is a hog. A locker yields after each 100 attempts to get the lock.
+ * A worker computes for @work and yields. A stormer yields for @work, then is a
+ * hog. A locker yields after 100 attempts to get the lock, a passer until it has
+ * the ball. A sleeper yields, sleeps, computes. A setter asks for other slices.
  */
 struct plan {
-	enum { HOG, WORKER, STORMER, LOCKER } role;
+	enum { HOG, WORKER, STORMER, LOCKER, PASSER, SLEEPER, SETTER, ALIKE } role;
 	long long slice, work;
 	int nice, policy;
-	/* Of a cgroup of its own, if it is to have one. */
-	const char *weight;
+	const char *weight;	/* of a cgroup of its own */
 };
 
-/* A wait ends when a task runs again, or has the lock. Times are in ns. */
+/* A wait, in ns, ends with the lock; after a yield in vain the caller ran on. */
 static struct shared {
 	bool measuring;
-	int lock;
+	int lock, ball;
+	char fault[80];
 	struct seen {
 		long long used, longest;
-		long turns, waits, late, wrong;
+		long turns, waits, late, vain, preempted, wrong;
 		double share;
 	} task[MAX_TASKS];
 } *shared, *off, *on;
 
-/* As struct sched_attr, which not all C libraries have. */
-struct attr {
-	__u32 size, policy;
-	__u64 flags;
-	__s32 nice;
-	__u32 priority;
-	__u64 slice, deadline, period;
-};
-
 /* The bit as it was, -1 where there is none; a longer wait is late. */
 static int bit = -1;
 static long long limit;
-static char base_slice[32];
+static pid_t tests;
 
 static long long clock_ns(clockid_t clock)
 {
@@ -79,12 +72,34 @@ static bool write_text(const char *path, const char *text)
 	return good;
 }
 
-static void read_text(const char *path, char *text, size_t size)
+static void die_with(pid_t parent)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(KSFT_FAIL);
+}
 
-	if (read(fd, text, size - 1) >= 0)
-		close(fd);
+static long switches(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+static int ask_slice(const struct plan *plan, long long slice)
+{
+	struct sched_attr attr = { sizeof(attr), plan->policy, 0, plan->nice, 0, slice };
+
+	return syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+static bool told_slice(long long slice)
+{
+	struct sched_attr attr = { 0 };
+
+	syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0);
+	return attr.sched_runtime == slice;
 }
 
 static void note_wait(struct seen *seen, long long ns)
@@ -111,56 +126,82 @@ static void spin(struct seen *seen, long long ns)
 	}
 }
 
-static void run_task(const struct plan *plan, struct seen *seen)
+static void step(const struct plan *plan, struct seen *seen, int passers)
 {
-	struct attr attr = { sizeof(attr), plan->policy, 0, plan->nice, 0,
-			     plan->slice };
-	long long start, end = now_ns() + plan->work;
-	bool locks = plan->role == LOCKER;
-	int tries = 0;
+	static const long long asked[] = { MSEC(1), 1, MSEC(10000), MSEC(20) };
+	static const long long told[] = { MSEC(1), USEC(100), MSEC(100), MSEC(20) };
+	const struct sched_param param = { 0 };
+	int i, me = seen - shared->task;
+	struct timespec ts = { 0 };
+	long long start, before;
 
-	if (syscall(SYS_sched_setattr, 0, &attr, 0))
-		return;
-	srandom(getpid());
-	while (plan->role == STORMER && now_ns() < end) {
-		sched_yield();
-		syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0);
-		seen->wrong += attr.slice != (plan->slice ?: MSEC(10));
-	}
-	while (plan->role == WORKER || locks) {
-		spin(locks ? NULL : seen, locks ? plan->work / 4 : plan->work);
+	switch (plan->role) {
+	default:
+		for (start = now_ns(); now_ns() - start < plan->work; sched_yield())
+			seen->wrong += !told_slice(plan->slice);
+		spin(seen, MSEC(1000000));
+		break;
+	case LOCKER:
+		spin(NULL, plan->work / 4);
 		start = now_ns();
-		while (locks && __atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE))
-			if (++tries % 100 == 0)
+		for (i = 1; __atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE); i++)
+			if (i % 100 == 0)
 				sched_yield();
-		if (!locks)
-			sched_yield();
 		note_wait(seen, now_ns() - start);
-		seen->turns += get(shared->measuring);
-		if (locks) {
-			/* Not all in step, or who gets the lock is by chance. */
-			spin(NULL, plan->work / 2 + random() % plan->work);
-			__atomic_store_n(&shared->lock, 0, __ATOMIC_RELEASE);
+		/* Not all in step, or who gets the lock is by chance. */
+		spin(NULL, plan->work / 2 + random() % plan->work);
+		set(shared->lock, 0);
+		break;
+	case PASSER:
+		while (get(shared->ball) != me)
+			sched_yield();
+		spin(NULL, plan->work);
+		set(shared->ball, (me + 1) % passers);
+		break;
+	case SLEEPER:
+		spin(NULL, USEC(100));
+		sched_yield();
+		usleep(20000);
+		before = switches();
+		spin(NULL, plan->work);
+		seen->preempted += switches() - before;
+		break;
+	case SETTER:
+		for (i = 0; i < 4; i++) {
+			spin(NULL, USEC(100));
+			sched_yield();
+			ask_slice(plan, asked[i]);
+			seen->wrong += !told_slice(told[i]);
 		}
+		spin(NULL, USEC(100));
+		sched_yield();
+		sched_rr_get_interval(0, &ts);
+		syscall(SYS_sched_setscheduler, 0, SCHED_BATCH, &param);
+		seen->wrong += ts.tv_nsec != plan->slice || !told_slice(plan->slice);
+		break;
+	case WORKER:
+		spin(seen, plan->work);
+		start = now_ns();
+		before = switches();
+		sched_yield();
+		seen->vain += get(shared->measuring) && switches() == before;
+		note_wait(seen, now_ns() - start);
 	}
-	spin(seen, MSEC(1000000));
+	seen->turns += get(shared->measuring);
 }
 
 static bool join_group(const char *group, const char *weight)
 {
 	write_text(CGROUPS "/cgroup.subtree_control", "+cpu");
-	mkdir(group, 0755);
-	return !chdir(group) && write_text("cpu.weight", weight) &&
-	       write_text("cgroup.procs", "0");
+	return !mkdir(group, 0755) && !chdir(group) &&
+	       write_text("cpu.weight", weight) && write_text("cgroup.procs", "0");
 }
 
-/* Returns whether nobody else used the CPU. */
-static bool measure(struct shared *found, const struct plan *plan, int nr, int ms)
+static void measure(struct shared *found, const struct plan *plan, int nr, int passers, int ms)
 {
+	pid_t pid[MAX_TASKS], self = getpid();
+	clockid_t id[MAX_TASKS];
 	long long took, used = 0;
-	clockid_t clock[MAX_TASKS];
-	pid_t pid[MAX_TASKS];
-	struct seen *seen;
 	char group[64];
 	int i;
 
@@ -171,51 +212,57 @@ static bool measure(struct shared *found, const struct plan *plan, int nr, int m
 		sprintf(group, CGROUPS "/yield-%d", pid[i] ?: getpid());
 		if (pid[i])
 			continue;
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (!plan[i].weight || join_group(group, plan[i].weight))
-			run_task(&plan[i], &shared->task[i]);
+		die_with(self);
+		if (plan[i].weight && !join_group(group, plan[i].weight))
+			sprintf(shared->fault, "cgroup: %s", strerror(errno));
+		else if (ask_slice(&plan[i], plan[i].slice))
+			sprintf(shared->fault, "sched_setattr: %s", strerror(errno));
+		else
+			for (srandom(i);;)
+				step(&plan[i], &shared->task[i], passers);
 		_exit(1);
 	}
 	usleep(100000 + 3 * plan->slice / 1000);
-	__atomic_store_n(&shared->measuring, true, __ATOMIC_RELAXED);
+	set(shared->measuring, true);
 	for (i = 0; i < nr; i++)
-		shared->task[i].used = clock_getcpuclockid(pid[i], &clock[i]) ?:
-				       -clock_ns(clock[i]);
+		shared->task[i].used = clock_getcpuclockid(pid[i], &id[i]) ?: -clock_ns(id[i]);
 	took = -now_ns();
 	usleep(ms * 1000);
 	took += now_ns();
-	__atomic_store_n(&shared->measuring, false, __ATOMIC_RELAXED);
+	set(shared->measuring, false);
 	for (i = 0; i < nr; i++) {
-		seen = &shared->task[i];
-		seen->used += clock_ns(clock[i]);
-		used += seen->used;
-		seen->share = 100. * seen->used / took;
+		shared->task[i].used += clock_ns(id[i]);
+		used += shared->task[i].used;
+		shared->task[i].share = 100. * shared->task[i].used / took;
 		kill(pid[i], SIGKILL);
 		waitpid(pid[i], NULL, 0);
 		sprintf(group, CGROUPS "/yield-%d", pid[i]);
 		while (rmdir(group) && errno == EBUSY)
 			usleep(1000);
 	}
-	return used > 0.9 * took;
+	if (used < 0.9 * took && !shared->fault[0])
+		strcpy(shared->fault, "others used the CPU");
 }
 
 FIXTURE(yield) {};
 FIXTURE_TEARDOWN(yield) {}
 /*
- * A first task beside @nr others: its share in percent; one wait of 20 may be
- * longer than @limit, for hosts stop guests; what the last tasks keep of their turns.
+ * A task beside @nr others and maybe a hog. Its share and its yields in vain, in
+ * percent. One wait of 20 may be longer than @limit, for hosts stop guests. What
+ * the tasks after the first @past keep of their turns.
  */
 FIXTURE_VARIANT(yield)
 {
 	struct plan first, others;
-	int nr, ms;
-	double least, most, kept;
+	int nr, hog, ms, past;
+	double least, most, vain, kept;
 	long long limit;
 };
 
 FIXTURE_SETUP(yield)
 {
 	const struct sched_param param = { .sched_priority = 50 };
+	const struct rlimit second = { 1000000, 1000000 };
 	struct timespec tick;
 	cpu_set_t cpus;
 
@@ -224,9 +271,11 @@ FIXTURE_SETUP(yield)
 		SKIP(return, "the figures are for HZ=1000");
 	CPU_ZERO(&cpus);
 	CPU_SET(sched_getcpu(), &cpus);
-	if (sched_setaffinity(0, sizeof(cpus), &cpus) ||
-	    sched_setscheduler(0, SCHED_FIFO, &param))
-		SKIP(return, "not root");
+	ASSERT_EQ(0, sched_setaffinity(0, sizeof(cpus), &cpus));
+	/* Do not hang the CPU. musl's sched_setscheduler() does nothing. */
+	setrlimit(RLIMIT_RTTIME, &second);
+	if (syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &param))
+		SKIP(return, "SCHED_FIFO: %s", strerror(errno));
 	off = mmap(NULL, 2 * sizeof(*off), PROT_READ | PROT_WRITE,
 		   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	on = off + 1;
@@ -237,114 +286,115 @@ TEST_F_TIMEOUT(yield, test, 15)
 	const struct plan *first = &variant->first;
 	struct plan plan[MAX_TASKS] = { *first };
 	struct seen *a = off->task, *b = on->task;
+	int nr = variant->nr + 1, i;
 	long before = 0, now = 0;
-	bool alone = true;
-	int nr = variant->nr, i;
+	const char *fault;
 
-	for (i = 1; i <= nr; i++) {
-		plan[i] = i <= nr / 2 && first->role == LOCKER ?
-			  *first : variant->others;
+	for (i = 1; i < nr; i++) {
+		plan[i] = variant->others.role == ALIKE ? *first : variant->others;
+		plan[i].nice = i < variant->past ? first->nice : variant->others.nice;
 		plan[i].slice = plan[i].slice ?: first->slice;
 	}
-	if (!first->slice && !write_text(BASE_SLICE, "10000000"))
-		SKIP(return, "no " BASE_SLICE);
+	plan[nr].slice = S2;
 	limit = variant->limit ?: MSEC(1000000);
 	if (bit >= 0)
-		alone = measure(off, plan, nr + 1, variant->ms);
-	alone &= measure(on, plan, nr + 1, variant->ms);
-	write_text(BASE_SLICE, base_slice);
-	for (i = nr / 2 + 1; i <= nr; i++) {
+		measure(off, plan, nr + variant->hog, nr, variant->ms);
+	measure(on, plan, nr + variant->hog, nr, variant->ms);
+	for (i = variant->past; i < nr; i++) {
 		before += a[i].turns;
 		now += b[i].turns;
 	}
-	TH_LOG("off, on: share %.2f %.2f %%, late %ld/%ld %ld/%ld, longest %lld %lld, last %ld %ld",
-	       a->share, b->share, a->late, a->waits, b->late, b->waits,
-	       a->longest, b->longest, before, now);
-	if (!alone || (b->waits < 15 && b->share >= variant->least))
-		SKIP(return, "%s", alone ? "too few waits" : "others used the CPU");
+	TH_LOG("off, on: share %.2f %.2f %%, late %ld/%ld %ld/%ld, longest %lld %lld",
+	       a->share, b->share, a->late, a->waits, b->late, b->waits, a->longest, b->longest);
+	TH_LOG("off, on: in vain %ld/%ld %ld/%ld, preempted %ld %ld, turns %ld %ld", a->vain,
+	       a->turns, b->vain, b->turns, a->preempted, b->preempted, before, now);
+	fault = off->fault[0] ? off->fault : on->fault;
+	if (fault[0] || (variant->limit && b->waits < 15 && b->share >= variant->least))
+		SKIP(return, "%s", fault[0] ? fault : "too few waits");
 	EXPECT_LE(variant->least, b->share);
 	EXPECT_GE(variant->most ?: 100, b->share);
-	if (first->role == WORKER && variant->others.role != WORKER)
-		EXPECT_GE(b->share, 0.9 * a->share);
 	EXPECT_LE(b->late, b->waits / 20);
+	EXPECT_LE(100 * b->vain, (variant->vain ?: 100) * b->turns);
 	EXPECT_GE(now, variant->kept * before);
-	/* The bit is what matters, but not to slices of a tick or less. */
-	if (first->role == WORKER && first->slice == MSEC(100))
+	EXPECT_LE(b->preempted, 3);
+	EXPECT_EQ(0, b->wrong);
+	/* The bit matters, but not to slices of a tick or less; the slice is back. */
+	if (first->slice == MSEC(100) && first->work == USEC(100))
 		EXPECT_LT(a->share, 1);
 	if (bit >= 0 && first->slice == USEC(700))
 		EXPECT_LE(b->share, 1.1 * a->share);
-	/* The slice was back soon, and sched_getattr() never told other. */
-	if (first->role == STORMER) {
-		EXPECT_EQ(0, b->wrong);
+	if (first->role == STORMER)
 		EXPECT_LT(b->waits, 80);
-	}
 }
 
 #define CASE(name) FIXTURE_VARIANT_ADD(yield, name)
 #define SHARE(_nr, _slice, _least, _most, _limit, ...)			\
 	.first = { WORKER, _slice, USEC(100), __VA_ARGS__ },		\
 	.nr = _nr, .ms = 500, .least = _least, .most = _most, .limit = _limit
+#define VAIN(_nr, _work, _slice, _vain)					\
+	.first = { WORKER, _slice, USEC(_work) }, .nr = _nr, .ms = 2000, .vain = _vain
 #define SHORT(_nr, _limit)						\
 	.first = { HOG, USEC(1100) }, .others = { WORKER, S2, USEC(2500) }, \
 	.nr = _nr, .ms = 800, .limit = _limit
+#define ALL(_role, _work, _nr, _ms, _kept)				\
+	.first = { _role, S2, USEC(_work) }, .others.role = ALIKE,	\
+	.nr = _nr, .ms = _ms, .kept = _kept
+#define BACK(_role, _work, _nr)						\
+	.first = { _role, MSEC(20), MSEC(_work) }, .nr = _nr, .ms = 1500
 
 CASE(share_1_hog) { SHARE(1, S2, 10.2, 20, USEC(1900)) };
 CASE(share_3_hogs) { SHARE(3, S2, 3.6, 10, MSEC(5)) };
 CASE(share_100ms_1_hog) { SHARE(1, MSEC(100), 9.9, 20, USEC(1900)) };
 CASE(share_100ms_3_hogs) { SHARE(3, MSEC(100), 3.6, 10, MSEC(5)) };
-CASE(share_2500us) { SHARE(1, S2, 43, 60, 0), .first.work = USEC(2500) };
+CASE(share_2500us) { VAIN(1, 2500, S2, 50), .least = 43, .most = 60 };
 CASE(share_700us) { SHARE(1, USEC(700), 1, 100, 0) };
 CASE(share_batch) { SHARE(1, MSEC(20), 9, 20, 0, .policy = SCHED_BATCH) };
 CASE(share_nice_10) { SHARE(1, MSEC(20), 0.9, 8, 0, .nice = 10) };
-CASE(light_group) { SHARE(1, MSEC(20), 2, 6, 0, .weight = "20"),
-	.others.weight = "100" };
-CASE(heavy_group) { SHARE(1, MSEC(20), 35, 60, 0, .weight = "1000"),
-	.others.weight = "100" };
+CASE(heavy_group) {
+	SHARE(1, MSEC(20), 35, 60, 0, .weight = "1000"), .others.weight = "100" };
+CASE(vain_500us) { VAIN(3, 500, S2, 20) };
+CASE(vain_100ms_1_hog) { VAIN(1, 2500, MSEC(100), 50) };
+CASE(vain_100ms_3_hogs) { VAIN(3, 2500, MSEC(100), 50) };
 CASE(short_slice_1_yielder) { SHORT(1, MSEC(2)) };
 CASE(short_slice_3_yielders) { SHORT(3, MSEC(5)) };
-CASE(lock_by_weight) {
-	.first = { LOCKER, S2, USEC(200) }, .others = { LOCKER, S2, USEC(200), 10 },
-	.nr = 7, .ms = 3000, .kept = 0.7 };
-CASE(only_yielders) {
-	.first = { WORKER, S2 }, .others = { WORKER, S2 },
-	.nr = 9, .ms = 1000, .least = 2, .most = 30, .kept = 0.5 };
+CASE(lock_by_weight) { ALL(LOCKER, 200, 7, 3000, 0.7), .others.nice = 10, .past = 4 };
+CASE(lock_beside_hog) { ALL(LOCKER, 20, 7, 3000, 0.7), .hog = 1 };
+CASE(ring_beside_hog) { ALL(PASSER, 20, 2, 1000, 1.5), .hog = 1 };
+CASE(only_yielders) { ALL(WORKER, 0, 9, 1000, 0.5), .least = 2, .most = 30, .past = 5 };
 CASE(bystander) {
 	.first = { HOG, S2 }, .others = { STORMER, MSEC(100), MSEC(400), -10 },
 	.nr = 1, .ms = 1000, .least = 33, .limit = MSEC(28) };
-#define BACK(_slice)							\
-	.first = { STORMER, _slice, MSEC(60) }, .nr = 3, .ms = 1500
-CASE(default_slice_back) { BACK(0) };
-CASE(own_slice_back) { BACK(MSEC(20)) };
-
-static pid_t tests;
+CASE(own_slice_back) { BACK(STORMER, 60, 3) };
+CASE(slice_back_after_sleep) { BACK(SLEEPER, 8, 1) };
+CASE(slice_asked_and_told) { BACK(SETTER, 0, 1) };
 
 static void end_tests(int sig)
 {
 	kill(tests, SIGKILL);
 }
 
-/* The tests run in a child: however they end, the settings are restored. */
+/* The tests run in a child: however they end, the setting is restored. */
 int main(int argc, char **argv)
 {
 	char features[4096] = " ";
-	int status = 0;
+	int status = 0, self = getpid();
 
-	read_text(BASE_SLICE, base_slice, sizeof(base_slice));
-	read_text(FEATURES, features + 1, sizeof(features) - 1);
-	if (strstr(features, "YIELD_TICK "))
+	if (read(open(FEATURES, O_RDONLY | O_CLOEXEC), features + 1, 4094) > 0 &&
+	    strstr(features, "YIELD_TICK "))
 		bit = !strstr(features, " NO_YIELD_TICK ");
-	/* What a killed child leaves behind is waited for as well. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	tests = fork();
-	if (!tests)
+	if (!tests) {
+		die_with(self);
 		return test_harness_run(argc, argv);
+	}
 	signal(SIGHUP, end_tests);
 	signal(SIGINT, end_tests);
 	signal(SIGTERM, end_tests);
 	waitpid(tests, &status, 0);
+	/* What a killed child leaves behind is waited for as well. */
 	while (wait(NULL) > 0)
 		;
-	write_text(BASE_SLICE, base_slice);
 	write_text(FEATURES, bit ? "YIELD_TICK" : "NO_YIELD_TICK");
 	return WIFEXITED(status) ? WEXITSTATUS(status) : KSFT_FAIL;
 }

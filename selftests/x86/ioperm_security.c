@@ -806,8 +806,11 @@ SUBTEST(cpu_offline_online,
 	{ TEST, set_online, 0 }, { A, move_to, 0 }, { TEST, set_online, 1 },
 	{ B, move_to, 1 }, { C, move_to, 1 });
 
-static int drop_on_flag(void *unused)
+static int drop_on_flag(void *parent)
 {
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != (long)parent)
+		return KSFT_FAIL;
 	ioport_store(shm->flag, 1);
 	while (ioport_load(shm->flag) == 1)
 		;
@@ -832,7 +835,7 @@ static long drop_together(long rounds)
 		if (ioperm(IOPORT_POST, 1, 1))
 			return -errno;
 		pid = clone(drop_on_flag, stack + ARRAY_SIZE(stack),
-			    CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, NULL);
+			    CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, (void *)(long)getpid());
 		while (pid > 0 && !ioport_load(shm->flag))
 			sched_yield();
 		ioport_store(shm->flag, 2);

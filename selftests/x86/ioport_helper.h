@@ -292,6 +292,9 @@ static inline pid_t ioport_fork(void)
 	pid_t parent = getpid();
 	pid_t pid = fork();
 
+	/* Who went on with -1 would kill everything with it */
+	if (pid < 0)
+		ksft_exit_fail_perror("fork");
 	if (!pid) {
 		ioport_parent = parent;
 		ioport_die_with_parent();
@@ -325,8 +328,6 @@ static inline pid_t ioport_fork_stopped(void)
 		ioport_stop();
 		_exit(EINTR);
 	}
-	if (pid < 0)
-		return -errno;
 	status = ioport_wait(pid);
 	if (!WIFSTOPPED(status))
 		return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
