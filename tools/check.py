@@ -33,10 +33,10 @@ from tools.count import Count, run_groups
 from tools.guest import boot, check_splat, choose_kvm
 from tools.guest.tiny import EMULATED, boot_tiny
 from tools.mutants import read_mutants
-from tools.selftests import (ALL_PORTS, RACE, RACE_CASES, YIELD_TESTS,
-                             arguments_of, boot_yield, count_yield, install,
-                             port_tests, race_command, race_result,
-                             run_installed)
+from tools.selftests import (ALL_PORTS, RACE, RACE_CASES, RACE_OTHERS,
+                             YIELD_TESTS, arguments_of, boot_yield,
+                             count_yield, install, port_tests, race_command,
+                             race_result, run_installed)
 from tools.records import gaps
 from tools.series.apply import (PATCHES, begin, has_yield, series_patches,
                                 sparse_tree, touched_files)
@@ -373,7 +373,7 @@ def check_counted(count: Count, folders: Folders) -> None:
     done = at_once(work)
     for side in commands:
         said = done[f"drop window on the {side}"].output
-        for case in RACE_CASES:
+        for case in RACE_CASES + RACE_OTHERS * (side == "series"):
             figures, fault = race_result(said, case, side, RACE_WAKES)
             count.test(f"drop window: {case} on {side}", fault and (
                 f"{fault} ({figures}); see {shown_path(LOGS)}/race-{side}.ktap"
