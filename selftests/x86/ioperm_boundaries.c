@@ -508,7 +508,7 @@ static int change_settings(bool restore)
 	for (s = settings; s < settings + ARRAY_SIZE(settings); s++) {
 		value = restore ? s->old : s->value;
 		fd = open(s->path, O_RDWR);
-		if ((!restore && read(fd, s->old, sizeof(s->old) - 1) <= 0) ||
+		if (fd < 0 || (!restore && read(fd, s->old, sizeof(s->old) - 1) <= 0) ||
 		    write(fd, value, strlen(value)) <= 0)
 			error = errno;
 		close(fd);

@@ -11,9 +11,10 @@
  * changes a bitmap that is shared, iopl(3) goes back to iopl(0), or a task that
  * has a port exits. An observer without privileges, which never had a port, runs
  * on the same CPU as SCHED_FIFO. It sleeps on a timer and tries to read port 0x80
- * whenever it wakes up. Each read must be refused. In the cases called *-migrate
- * each of two CPUs has an observer, which sends the dropper to the other CPU
- * whenever it has preempted it, and stays root for that.
+ * whenever it wakes up. Each read must be refused. In iopl-shared it has the same
+ * bitmap as the dropper, with another port. In the cases called *-migrate each of
+ * two CPUs has an observer, which sends the dropper to the other CPU whenever it
+ * has preempted it, and stays root for that.
  *
  * That no read succeeds proves something only if a preemptible kernel that has
  * the window is hit with the same settings on the same machine. QEMU's TCG may
@@ -44,9 +45,9 @@
 /* An observer that is not woken up for that long is killed. */
 #define STALL_SECONDS		30
 
-enum way { LAST_PORT, UNSHARE, IOPL, EXIT, NR_WAYS };
+enum way { LAST_PORT, UNSHARE, IOPL, EXIT, IOPL_SHARED, NR_WAYS };
 
-static const char * const ways[] = { "last-port", "unshare", "iopl", "exit" };
+static const char * const ways[] = { "last-port", "unshare", "iopl", "exit", "iopl-shared" };
 
 /* Shared by all tasks of a case */
 static struct shared {
@@ -146,7 +147,7 @@ static void after_drop(void)
 
 static int change(enum way way, bool on)
 {
-	if (way == IOPL)
+	if (way == IOPL || way == IOPL_SHARED)
 		return iopl(on ? 3 : 0);
 	return ioperm(way == UNSHARE ? OTHER_PORT : PORT, 1, on);
 }
@@ -201,7 +202,7 @@ static int run_dropper(enum way way)
 	shm->cpu = cpus[0];
 
 	/* The port that is shared, or that a task exits with, is there all the time. */
-	if (way == LAST_PORT || way == IOPL || !ioperm(PORT, 1, 1))
+	if ((way != UNSHARE && way != EXIT) || !ioperm(PORT, 1, 1))
 		while (drop(way))
 			;
 	ksft_perror("dropper: enable and disable");
@@ -253,6 +254,9 @@ static void run_case(const char *name, enum way way)
 		/* If that fails, it does so here and not in each child. */
 		set_timer(i, 0);
 	}
+	/* For the dropper and the observers */
+	if (way == IOPL_SHARED && ioperm(OTHER_PORT, 1, 1))
+		ksft_exit_fail_perror("ioperm");
 	for (i = 0; i <= nr_observers; i++) {
 		pids[i] = ioport_fork();
 		if (!pids[i])
@@ -266,6 +270,7 @@ static void run_case(const char *name, enum way way)
 		failed |= status && status != KSFT_SKIP << 8;
 	}
 	ioport_end(pids[nr_observers]);
+	ioperm(OTHER_PORT, 1, 0);
 
 	for (i = 0; i < nr_observers; i++) {
 		/* A dropper that is not preempted leaves an invalidated TSS behind. */

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/filter.h>
+#include <linux/io_uring.h>
 #include <linux/kd.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -806,6 +807,73 @@ SUBTEST(cpu_offline_online,
 	{ TEST, set_online, 0 }, { A, move_to, 0 }, { TEST, set_online, 1 },
 	{ B, move_to, 1 }, { C, move_to, 1 });
 
+static long toggle(long times)
+{
+	static int on;
+
+	while (times--) {
+		on = !on;
+		if (ioperm(0x90, 1, on))
+			return -errno;
+	}
+	return 0;
+}
+
+/* Change a bitmap, which gives it another number */
+static long toggle_on_cpu(long nth)
+{
+	return ioport_pin(0, ioport_cpu(nth)) ?: toggle(1);
+}
+
+static long toggle_at_once(long nr)
+{
+	__atomic_add_fetch(&shm->flag, 1, __ATOMIC_ACQ_REL);
+	while (ioport_load(shm->flag) < 2 * nr)
+		;
+	return toggle(1);
+}
+
+/* On the first CPU: can port 0x80 be used, by A or by another task? */
+static long has_low(long unused)
+{
+	return ioport_pin(0, ioport_cpu(0)) ?: ioport_inb(IOPORT_POST) != (me == &shm->task[A]);
+}
+
+/* With the same number on two CPUs, the bitmap of A would be taken for that of B. */
+static void meet(struct __test_metadata *_metadata, bool at_once, int rounds)
+{
+	static const struct step steps[] = { { A, have, LOW }, { B, have, MID }, {} };
+	struct task *a = &shm->task[A], *b = &shm->task[B];
+	const time_t end = time(NULL) + 10;
+	int i;
+
+	if (ioport_cpu(1) < 0)
+		SKIP(return, "only one CPU");
+	if (!do_steps(_metadata, steps))
+		return;
+	ASSERT_EQ(0, call(a, toggle, 700));
+	for (i = 1; i <= rounds && time(NULL) < end; i++) {
+		ASSERT_EQ(0, call(b, toggle_on_cpu, 1));
+		if (at_once) {
+			ask(b, toggle_at_once, i);
+			ask(a, toggle_at_once, i);
+			ASSERT_EQ(0, answer(a) | answer(b));
+		}
+		ASSERT_EQ(0, call(a, has_low, 0) ?: call(b, has_low, 0))
+			TH_LOG("round %d", i);
+	}
+}
+
+TEST_F_TIMEOUT(tasks, numbers_of_two_cpus, IOPORT_TIMEOUT)
+{
+	meet(_metadata, false, 3000);
+}
+
+TEST_F_TIMEOUT(tasks, numbers_at_once, IOPORT_TIMEOUT)
+{
+	meet(_metadata, true, 3000);
+}
+
 static int drop_on_flag(void *parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -849,18 +917,6 @@ static long drop_together(long rounds)
 
 SUBTEST(two_drop_the_last_reference, { A, move_to, 1 }, { A, drop_together, 4000 });
 
-static long toggle(long times)
-{
-	static int on;
-
-	while (times--) {
-		on = !on;
-		if (ioperm(0x90, 1, on))
-			return -errno;
-	}
-	return 0;
-}
-
 /* In between each has only its own ports */
 static long toggle_and_check(long times)
 {
@@ -876,6 +932,87 @@ static long toggle_and_check(long times)
 SUBTEST(many_changes,
 	{ A, have, LOW }, { B, have, MID }, { A, toggle, 65536 - 150 },
 	{ TEST, toggle_and_check, 200 });
+
+/* A read that a worker of the caller does, as each would wait for the pipe */
+static int uring_fd, uring_pipe[2];
+static uint32_t *uring_tail;
+static struct io_uring_sqe *uring_sqe;
+
+static bool uring_setup(int cpu)
+{
+	struct io_uring_params p = {};
+	cpu_set_t set;
+	uint8_t *ring;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	uring_fd = syscall(SYS_io_uring_setup, 1, &p);
+	if (uring_fd < 0 || pipe(uring_pipe) ||
+	    syscall(SYS_io_uring_register, uring_fd, IORING_REGISTER_IOWQ_AFF, &set, sizeof(set)))
+		return false;
+	ring = mmap(NULL, p.sq_off.array + sizeof(uint32_t), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_POPULATE, uring_fd, IORING_OFF_SQ_RING);
+	uring_sqe = mmap(NULL, sizeof(*uring_sqe), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_POPULATE, uring_fd, IORING_OFF_SQES);
+	if (ring == MAP_FAILED || uring_sqe == MAP_FAILED)
+		return false;
+	uring_tail = (uint32_t *)(ring + p.sq_off.tail);
+	return true;
+}
+
+static bool uring_read(char *to)
+{
+	*uring_sqe = (struct io_uring_sqe){
+		.opcode = IORING_OP_READ,
+		.flags = IOSQE_ASYNC | IOSQE_CQE_SKIP_SUCCESS,
+		.fd = uring_pipe[0],
+		.off = -1,
+		.addr = (uintptr_t)to,
+		.len = 1,
+	};
+	ioport_store(*uring_tail, *uring_tail + 1);
+	return syscall(SYS_io_uring_enter, uring_fd, 1, 0, 0, NULL, 0) == 1;
+}
+
+/*
+ * A worker has neither the ports nor the flag of its task, but may run between
+ * that and another one. Whoever is idle otherwise runs after the worker.
+ */
+TEST_F_TIMEOUT(tasks, io_uring_worker, IOPORT_TIMEOUT)
+{
+	const struct sched_param idle = {}, fifo = { .sched_priority = 1 };
+	const time_t end = time(NULL) + 5;
+	char byte;
+	pid_t pid;
+	int i;
+
+	if (!uring_setup(ioport_cpu(0)))
+		SKIP(return, "io_uring: %s", strerror(errno));
+	pid = ioport_fork();
+	ASSERT_LE(0, pid);
+	if (!pid) {
+		if (syscall(SYS_sched_setscheduler, 0, SCHED_IDLE, &idle) ||
+		    ioport_become_nobody())
+			_exit(KSFT_FAIL);
+		while (!ioport_inb(IOPORT_POST))
+			ioport_store(shm->flag, shm->flag + 1);
+		_exit(KSFT_FAIL);
+	}
+	/* The worker waits for it to sleep. */
+	if (syscall(SYS_sched_setscheduler, 0, SCHED_FIFO | SCHED_RESET_ON_FORK, &fifo))
+		SKIP(return, "SCHED_FIFO: %s", strerror(errno));
+	ASSERT_EQ(0, iopl(3));
+	for (i = 0; i < 1000 && time(NULL) < end; i++) {
+		ASSERT_TRUE(uring_read(&byte));
+		usleep(1000);
+		ASSERT_EQ(1, write(uring_pipe[1], "", 1));
+	}
+	EXPECT_EQ(0, waitpid(pid, NULL, WNOHANG))
+		TH_LOG("another task has read port 0x80");
+	EXPECT_LT(0, ioport_load(shm->flag));
+	clearhandler(SIGCHLD);
+	ioport_end(pid);
+}
 
 /* Keep a value in a register of the FPU for a while */
 static __attribute__((target("sse2"))) long use_fpu(long wanted)
@@ -1101,12 +1238,15 @@ static long disable(long port)
 }
 
 /*
- * The copy of a shared bitmap, and the first one of a task. Both have 8 KB, and
- * none of the ports is touched. A CPU charges up to 256 KB in advance, and all
- * tasks are on one.
+ * The copy of a shared bitmap, the first one of a task, and one that grows from a
+ * port. All have 8 KB then, and none of the ports is touched. A CPU charges up to
+ * 256 KB in advance, and all tasks are on one.
  */
-static void expect_charged(struct __test_metadata *_metadata, bool copy)
+enum charge { COPY, FIRST, GROWTH };
+
+static void expect_charged(struct __test_metadata *_metadata, enum charge what)
 {
+	const bool copy = what == COPY;
 	struct task *t = &shm->task[A];
 	long before, grown;
 	int i;
@@ -1117,8 +1257,9 @@ static void expect_charged(struct __test_metadata *_metadata, bool copy)
 	ASSERT_EQ(0, call(t, enter_cgroup, 0));
 	for (i = 1; i <= NR_COPIES; i++) {
 		ASSERT_EQ(0, call(t, start, A + i));
-		/* What else it takes to call it */
-		ASSERT_EQ(EINVAL, call(&t[i], enable_from_0, 0));
+		/* What else it takes to call it, or the one that grows */
+		ASSERT_EQ(what == GROWTH ? 0 : EINVAL,
+			  call(&t[i], enable_from_0, what == GROWTH));
 	}
 	before = charged();
 	for (i = 1; i <= NR_COPIES; i++)
@@ -1131,12 +1272,17 @@ static void expect_charged(struct __test_metadata *_metadata, bool copy)
 
 TEST_F_TIMEOUT(memory, copy_is_charged, IOPORT_TIMEOUT)
 {
-	expect_charged(_metadata, true);
+	expect_charged(_metadata, COPY);
 }
 
 TEST_F_TIMEOUT(memory, first_is_charged, IOPORT_TIMEOUT)
 {
-	expect_charged(_metadata, false);
+	expect_charged(_metadata, FIRST);
+}
+
+TEST_F_TIMEOUT(memory, growth_is_charged, IOPORT_TIMEOUT)
+{
+	expect_charged(_metadata, GROWTH);
 }
 
 /* It needs no more memory later on, and is not killed for want of it. */

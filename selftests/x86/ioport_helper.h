@@ -487,6 +487,11 @@ static inline bool ioport_missing(void)
 static inline const char *ioport_skip_reason(void)
 {
 	if (!ioperm(IOPORT_POST, 1, 1)) {
+		/* This may be the first bitmap since boot. No test will see another. */
+		if (!ioport_inb(IOPORT_POST))
+			ioport_abort(IOPORT_POST, "is not enabled by the first ioperm()");
+		if (ioport_inb(IOPORT_DELAY))
+			ioport_abort(IOPORT_DELAY, "is enabled by the first ioperm()");
 		ioperm(IOPORT_POST, 1, 0);
 		return NULL;
 	}
