@@ -217,14 +217,15 @@ def main() -> None:
     parser.add_argument("--pages", action="store_true",
                         help="measure nothing, write the pages of the last "
                              "result anew")
-    if parser.parse_args().pages:
-        report = load()
-        if report["accel"] != "tcg":
-            raise Fail("the pages have instructions, not cycles: measure with "
-                       "ACCEL=tcg")
-        write_pages(report)
-        return
+    pages = parser.parse_args().pages
     with build_lock():
+        if pages:
+            report = load()
+            if report["accel"] != "tcg":
+                raise Fail("the pages have instructions, not cycles: measure "
+                           "with ACCEL=tcg")
+            write_pages(report)
+            return
         key = patches_key(CHECKS["bench"])
         report = measure()
         say("\n" + console(tables(report)) + "\n")

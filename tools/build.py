@@ -28,7 +28,7 @@ SOURCES, OBJECTS, PROGRAMS = BUILD / "src", BUILD / "obj", BUILD / "programs"
 BENCH = ROOT / "tools/bench"
 SELFTESTS = "tools/testing/selftests"
 CLANG = "19"
-COMPILERS = {"gcc": [], "clang": [f"LLVM=-{CLANG}"]}
+COMPILERS = {"gcc": [], "clang": [f"LLVM=-{CLANG}"], "musl-gcc": []}
 JOBS = f"-j{CPUS}"
 BUILD_SECONDS = 3 * 3600
 

@@ -12,10 +12,11 @@ import contextlib
 import functools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,22 @@ from xml.etree import ElementTree
 from tools import ktap, measure_ports, measure_yield
 from tools.build import (BENCH, build_selftests, build_sides, make_arguments,
                          selftest_names, source)
-from tools.core import (BUILD, CPUS, KERNEL, LOGS, ROOT, SIDES, Fail, at_once,
-                        build_lock, duration, git, need_space, need_tool,
-                        run_logged, run_main, say, scratch, shown_path, stage,
-                        tail)
+from tools.core import (BUILD, CPUS, GIT_IDENTITY, KERNEL, LOGS, ROOT, SIDES,
+                        Fail, at_once, build_lock, duration, git, need_space,
+                        need_tool, run_logged, run_main, say, scratch,
+                        shown_path, stage, tail, write_atomically)
 from tools.count import Count, run_groups
 from tools.guest import boot, check_splat, choose_kvm
+from tools.guest.tiny import EMULATED, boot_tiny
 from tools.mutants import read_mutants
-from tools.selftests import (RACE, RACE_CASES, YIELD_TESTS, boot_yield,
-                             count_yield, install, race_command, race_result,
+from tools.selftests import (ALL_PORTS, RACE, RACE_CASES, YIELD_TESTS,
+                             arguments_of, boot_yield, count_yield, install,
+                             port_tests, race_command, race_result,
                              run_installed)
 from tools.records import gaps
-from tools.series.apply import (PATCHES, SERIES, begin, has_yield,
-                                series_patches, sparse_tree, touched_files)
-from tools.series.base import REPO
+from tools.series.apply import (PATCHES, begin, has_yield, series_patches,
+                                sparse_tree, touched_files)
+from tools.series.base import ME, REPO
 from tools.series.checkpatch import checkpatch, checkpatch_tree
 from tools.series.export import differences, write_export
 
@@ -99,37 +102,65 @@ def check_tags(text: str) -> None:
         raise Fail("no Assisted-by: tag")
 
 
-def check_quilt(tip: str) -> None:
-    """quilt push -a applies all without fuzz and gives what git am gave;
-    quilt pop -a takes it back.
+def check_readme(tip: str) -> None:
+    """The lines of README.md apply the series, with quilt and git am, and
+    quilt pop -a takes it back: from a clone with core.autocrlf=true, by a user
+    with a quiltrc, to a tree that has a .pc.
 
-    A patch that several kernels share may find its place at an offset.
+    Without fuzz.  A patch that several kernels share may find its place at an
+    offset.
     """
     need_tool("quilt", "quilt")
-    names, log = series_patches(), LOGS / "quilt.log"
+    names, log = series_patches(), LOGS / "readme.log"
     touched = touched_files(names)
+    choice, quiltrc, quilt, am = re.findall(
+        "^(?:series=|export QUILT|quilt|git am).*",
+        (ROOT / "README.md").read_text(), re.M)
+    path = f"$repo/patches/{KERNEL}/series" if KERNEL else "$repo/series"
+    if path not in choice:
+        raise Fail(f"README.md does not name {path}")
 
-    def quilt(tree: Path, *words: str) -> None:
-        run_logged(["quilt", "--quiltrc", "-", *words], log, cwd=tree,
-                   env=os.environ | {
-                       "QUILT_PATCHES": str(PATCHES), "QUILT_PC": ".pc",
-                       "QUILT_SERIES": str(SERIES)},
-                   what=" ".join(["quilt", *words]))
+    with scratch("readme") as place:
+        def run(tree: Path, lines: str) -> str:
+            run_logged(["sh", "-ec", f"series={path}\n{lines}"], log, cwd=tree,
+                       env=os.environ | GIT_IDENTITY | {
+                           "repo": str(place / "clone"), "HOME": str(place)},
+                       what="what README.md says")
+            return log.read_text(errors="replace")
 
-    with sparse_tree("base", touched) as tree:
-        quilt(tree, "push", "-a", "--fuzz=0")
-        text = log.read_text(errors="replace")
-        if "with fuzz" in text or "offset" in text and not KERNEL:
-            raise Fail("quilt needed fuzz or an offset; see "
-                       + shown_path(log))
-        if text.count("Applying patch") != len(names):
-            raise Fail(f"quilt applied {text.count('Applying patch')} of "
-                       f"{len(names)} patches")
-        git("add", "-f", "--", *touched, cwd=tree)
-        wrong = git("diff", "--cached", "--name-only", tip, cwd=tree)
-        if wrong:
-            raise Fail(f"quilt and git am give a different {wrong.strip()}")
-        quilt(tree, "pop", "-a")
+        (place / ".quiltrc").write_text("QUILT_PATCHES=debian/patches\n")
+        for name in (".gitattributes", "series"):
+            shutil.copy(ROOT / name, place)
+        shutil.copytree(PATCHES, place / "patches")
+        git("init", "-q", cwd=place)
+        git("add", ".", cwd=place)
+        git("commit", "-q", "-m", "all", cwd=place, env=ME)
+        git("clone", "-q", "-c", "core.autocrlf=true", place, place / "clone")
+        with sparse_tree("base", touched) as tree:
+            # As dpkg-source leaves it.
+            for name, text in ((".version", "2"), (".quilt_series", "series"),
+                               (".quilt_patches", "debian/patches"),
+                               ("applied-patches", "own.patch")):
+                write_atomically(tree / ".pc" / name, text + "\n")
+            write_atomically(tree / "debian/patches/series", "own.patch\n")
+            said = run(tree, f"{quiltrc}\n{quilt}")
+            if "with fuzz" in said or "offset" in said and not KERNEL:
+                raise Fail("quilt needed fuzz or an offset; see "
+                           + shown_path(log))
+            if said.split()[-2:] != [str(len(names))] * 2:
+                raise Fail(f"quilt applied {said.split()[-2:]} of "
+                           f"{len(names)} patches")
+            git("add", "-f", "--", *touched, cwd=tree)
+            wrong = git("diff", "--cached", "--name-only", tip, cwd=tree)
+            run(tree, f"{quiltrc}\nquilt --quiltrc - pop -a")
+        # As an editor of another system saves it.
+        for file in (place / "clone").glob("**/series"):
+            file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+        with sparse_tree("base", touched) as tree:
+            run(tree, am)
+            wrong += git("diff", "--name-only", "HEAD", tip, cwd=tree)
+    if wrong:
+        raise Fail(f"README.md gives a different {wrong.strip()}")
 
 
 def check_export(tip: str) -> None:
@@ -176,7 +207,7 @@ def group_series(count: Count) -> None:
     """The patch files: git am, quilt, names, copies, tags, checkpatch."""
     tip = begin()
     count.ok("series: git am")
-    count.run("series: quilt push -a, fuzz 0", check_quilt, tip)
+    count.run("series: README's lines apply it", check_readme, tip)
     count.run("series: names and exported copies in sync", check_export, tip)
     if not KERNEL:
         count.run("tools/mutants applies to the series", check_mutants, tip)
@@ -351,6 +382,34 @@ def check_counted(count: Count, folders: Folders) -> None:
         count_controls(count, title, done[f"{title} on the base"])
 
 
+def ports_read(folder: Path, name: str, programs: Sequence[Path]) -> set[int]:
+    """Return the ports without a device, and 0x80, that are read in a guest
+    which runs programs."""
+    trace = LOGS / f"{name}.trace"
+    trace.unlink(missing_ok=True)
+    boot_tiny(folder / "arch/x86/boot/bzImage", [(path, [
+        word for word in arguments_of(path) if word != ALL_PORTS])
+        for path in programs], bits=64, name=name, seconds=400, timeout=1200,
+        machine=(*EMULATED, "-trace", "memory_region_ops_read", "-D",
+                 str(trace)), append="no_timer_check")
+    return {port for first, size in re.findall(
+        r"addr (0x\w+) value \w+ size (\d) name 'io(?:port80)?'$",
+        trace.read_text(), re.M)
+        for port in range(int(first, 16), int(first, 16) + int(size))}
+
+
+def check_reads(folder: Path, side: str, programs: Sequence[Path]) -> str:
+    """Without --all-ports the tests read few ports, and below 0x1000 only the
+    delay ports.  What firmware and kernel read does not count."""
+    found = ports_read(folder, f"reads-{side}", programs) - ports_read(
+        folder, f"reads-{side}-none", [])
+    low = {port for port in found if port < 0x1000}
+    if low != {0x80, 0xed} or not 10 < len(found) <= 64:
+        raise Fail(f"{len(found)} ports, below 0x1000 are "
+                   + ", ".join(map(hex, sorted(low)[:9])))
+    return f"{len(found)} ports"
+
+
 def accessor_uses(tree: Path) -> list[str]:
     """Return what tools/coccinelle/io_bitmap.cocci finds in a kernel tree."""
     need_tool("spatch", "coccinelle")
@@ -393,6 +452,11 @@ def group_kernels(count: Count) -> None:
         count.run("yield_latency: repeats", check_yields, folders["series"])
     count.run("drop window, selftests/sched: both sides ran", check_counted,
               count, folders)
+    programs = list(build_selftests(port_tests(source("applied"), "_64"),
+                                    flags=("-static",)).values())
+    for side in SIDES:
+        count.run(f"selftests/x86: few ports are read on the {side}",
+                  check_reads, folders[side], side, programs)
     count.run("selftests/x86: both sides ran", compare_selftests, count,
               folders, kvm)
 

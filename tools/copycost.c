@@ -38,7 +38,6 @@ typedef struct { int counter; } refcount_t;
 #define __call			__attribute__((__noipa__))
 
 #define max(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a > _b ? _a : _b; })
-#define min(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a < _b ? _a : _b; })
 
 /*
  * The kernel's memcpy() and memset() as they are on CPUs with FSRM and FSRS.
@@ -61,6 +60,14 @@ __call void *memset(void *to, int byte, size_t n)
 	return start;
 }
 
+static inline void *memset_l(unsigned long *to, unsigned long value, size_t n)
+{
+	void *start = to;
+
+	asm volatile("rep stosq" : "+D" (to), "+c" (n) : "a" (value) : "memory");
+	return start;
+}
+
 struct x86_hw_tss { u8 bytes[104]; };
 
 #include "copycost.h"
@@ -80,21 +87,6 @@ static const char * const state_names[] = { "warm", "l1", "l2" };
 /* The empty call, which is subtracted */
 static __call void nothing(void *to, const void *task) { }
 
-/*
- * What native_tss_update_io_bitmap() does when three or more tasks run in turn:
- * it copies a bitmap into a slot that has another one.
- */
-static __call void load_slot(void *slot, const void *task)
-{
-	struct x86_io_bitmap_slot_series *to = slot;
-	struct io_bitmap_series *iobm = (void *)task;
-
-	if (to->prev_first < iobm->first || to->prev_end > iobm->end)
-		tss_clean_io_bitmap_series(to, iobm);
-	else
-		tss_copy_io_bitmap_series(to, iobm);
-}
-
 /* A copy, and where in the TSS are what it is called with and the bitmap */
 typedef void (*copy_t)(void *to, const void *task);
 enum { BASE, SERIES, NOTHING };
@@ -105,7 +97,7 @@ static const struct kind {
 } kinds[] = {
 	[BASE] = { "base", (copy_t)tss_copy_io_bitmap_base, 0,
 		   offsetof(struct tss_struct_base, io_bitmap.bitmap) },
-	[SERIES] = { "series", load_slot,
+	[SERIES] = { "series", (copy_t)tss_copy_io_bitmap_series,
 		     offsetof(struct tss_struct_series, io_bitmap.slots[0]),
 		     offsetof(struct tss_struct_series, io_bitmap.slots[0].bitmap) },
 	[NOTHING] = { "nothing", nothing },

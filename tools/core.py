@@ -363,9 +363,15 @@ def scratch(name: str) -> Iterator[Path]:
         yield Path(place)
 
 
+def work_begins() -> None:
+    """Called when a job has looked at all that it is asked for:
+    tools/arguments.py ends it here."""
+
+
 @contextlib.contextmanager
 def build_lock() -> Iterator[None]:
     """Let only one job at a time, and what it starts, work below BUILD."""
+    work_begins()
     BUILD.mkdir(parents=True, exist_ok=True)
     if os.environ.get("SERIES_LOCKED") == str(BUILD):
         yield

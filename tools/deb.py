@@ -57,46 +57,54 @@ def tip(kind: str) -> str:
     return git("rev-parse", f"applied~{left}", cwd=REPO).strip()
 
 
-def configuration(given: str) -> str:
-    """Return the text of the configuration that KCONFIG= names.
+def distributed(name: str) -> str:
+    """Return the text of a configuration of DEBIAN."""
+    package = download(f"linux-config-{wanted()['VERSION']}",
+                       wanted()["SUITE"])
+    with scratch("config") as place:
+        unpack(["dpkg-deb", "-x", str(package), str(place)], package)
+        for file in place.glob(f"usr/src/*/{DEBIAN[name]}"):
+            unpack(["xz", "-d", str(file)], package)
+            return file.with_suffix("").read_text()
+    raise Fail(f"{shown_path(package)} has no {DEBIAN[name]}")
 
-    A path, or one of DEBIAN; by default that of the kernel that runs.
-    """
+
+def configuration(given: str) -> str:
+    """Return the text of the configuration that KCONFIG= names, by default
+    that of the kernel that runs; nothing for one of DEBIAN."""
     if given in DEBIAN:
-        package = download(f"linux-config-{wanted()['VERSION']}",
-                           wanted()["SUITE"])
-        with scratch("config") as place:
-            unpack(["dpkg-deb", "-x", str(package), str(place)], package)
-            for file in place.glob(f"usr/src/*/{DEBIAN[given]}"):
-                unpack(["xz", "-d", str(file)], package)
-                return file.with_suffix("").read_text()
-        raise Fail(f"{shown_path(package)} has no {DEBIAN[given]}")
+        return ""
     path = Path(os.path.expanduser(
         given or f"/boot/config-{os.uname().release}"))
     if not path.is_file():
-        raise Fail(f"{path} is not there: give KCONFIG=path, the .config of "
-                   "your kernel, or KCONFIG=debian or debian-rt for that of "
-                   "the distribution")
+        raise Fail(f"KCONFIG={path} is not there: give the .config of your "
+                   "kernel, or debian or debian-rt for that of the "
+                   "distribution")
     text = path.read_text(errors="replace")
     if "CONFIG_X86_64" not in settings(text):
-        raise Fail(f"{path} is not the configuration of an x86-64 kernel")
+        raise Fail(f"KCONFIG={path} is not the configuration of an x86-64 "
+                   "kernel")
     return text
 
 
-def build(kind: str, given: str, lsmod: str) -> list[Path]:
-    """Build the packages of a set; return their paths."""
-    modules = []
-    if lsmod:
-        path = Path(os.path.expanduser(lsmod)).resolve()
-        if not path.is_file() or not path.read_text().startswith("Module "):
-            raise Fail(f"LSMOD={lsmod} is not a file with what lsmod prints: "
-                       "lsmod >FILE on the machine that it is for")
-        modules = [f"LSMOD={path}", "localmodconfig"]
+def module_list(given: str) -> list[str]:
+    """Return what make gets for the file that LSMOD= names."""
+    path = Path(os.path.expanduser(given)).resolve()
+    if not path.is_file() or not path.read_text(
+            errors="replace").startswith("Module "):
+        raise Fail(f"LSMOD={given} is not a file with what lsmod prints: "
+                   "lsmod >FILE on the machine that it is for")
+    return [f"LSMOD={path}", "localmodconfig"]
+
+
+def build(kind: str, text: str, modules: list[str]) -> list[Path]:
+    """Build the packages of a set with the text of a configuration; return
+    their paths.  modules: of module_list()."""
     for tool, package in (("dpkg-buildpackage", "dpkg-dev"),
                           ("dh_listpackages", "debhelper")):
         need_tool(tool, package)
     need_space(BUILD, 4 if modules else 12, "a kernel with its modules")
-    commit, text = tip(kind), configuration(given)
+    commit = tip(kind)
     tree = source(commit, "deb")
     release = f"+ioport{version()}-{kind}"
     if settings(text).get("CONFIG_PREEMPT_RT") == "y":
@@ -144,9 +152,11 @@ def main() -> None:
     parser.add_argument("--lsmod", default="", metavar="FILE",
                         help="what lsmod printed: build only these modules")
     options = parser.parse_args()
+    text = configuration(options.config)
+    modules = module_list(options.lsmod) if options.lsmod else []
     with build_lock():
         key = patches_key(CHECKS["deb"])
-        made = build(options.set, options.config, options.lsmod)
+        made = build(options.set, text or distributed(options.config), modules)
         if options.set == "all":
             record("deb", len(made), 0, 0, key=key)
     image, = (path for path in made if path.name.startswith("linux-image-"))

@@ -134,12 +134,7 @@ def check_jobs() -> None:
 
 def write_jobs(files: str, rootfs: str) -> None:
     """Write the jobs of the real boards."""
-    if not files:
-        raise Fail(f"give FILES=URL, where boards find {shown_path(BOARDS)}")
     ids = read_json(BOARDS / "kernels.json")
-    if not ids:
-        raise Fail(f"there is nothing in {shown_path(BOARDS)} yet: run "
-                   "python -m tools.lab --pack")
     for row in boards():
         if row[1] != "qemu":
             write_job(BOARDS / f"{row[0]}.yaml", row, files, ids, rootfs)
@@ -318,6 +313,18 @@ def main() -> int:
         parser.add_argument(f"--{name}", default=os.environ.get(
             name.upper(), ""), metavar="URL", help=text)
     options = parser.parse_args()
+    for name in ("files", "rootfs"):
+        value = getattr(options, name)
+        if (value or options.jobs and name == "files") and not re.match(
+                r"\w+://.", value):
+            raise Fail(f"{name.upper()}={value} is no URL: give FILES=URL, "
+                       f"where boards find {shown_path(BOARDS)}, and perhaps "
+                       "ROOTFS=URL")
+    if options.rootfs and not options.jobs:
+        raise Fail("ROOTFS= goes with FILES=")
+    if options.jobs and not (BOARDS / "kernels.json").exists():
+        raise Fail(f"FILES=: there is nothing in {shown_path(BOARDS)} yet: "
+                   "run python -m tools.lab --pack")
     count = Count()
     with build_lock():
         if options.jobs:

@@ -12,13 +12,16 @@ import argparse
 import json
 import os
 import shutil
+import sys
+import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from tools.build import SELFTESTS, build_bench, make_environment
-from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, need_tool,
-                        run_logged, run_main, say, scratch, shown_path, stage,
-                        write_json)
+from tools.core import (BUILD, LOGS, RESULTS, Fail, build_lock, duration,
+                        need_tool, run_logged, run_main, say, scratch,
+                        shown_path, stage, work_begins, write_json)
 from tools.figures import (DATA, STUDY, Samples, now, result_of, shown,
                            words_of)
 from tools.measure_copy import cpuinfo
@@ -30,6 +33,11 @@ SOURCES = [f"{SELFTESTS}/{name}" for name in (
     "lib.mk", "kselftest.h", "kselftest_harness.h", "x86")] + ["tools/scripts"]
 RUNS = 3
 TIMEOUT = 1200
+# Runs a program so that it ends with this process, also if that is killed:
+# prctl(PR_SET_PDEATHSIG, SIGTERM).
+BOUND = ("import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+         "os.getppid() == int(sys.argv[1]) and "
+         "os.execv(sys.argv[2], sys.argv[2:])")
 
 
 def build_program(name: str) -> Path:
@@ -57,21 +65,17 @@ def build_program(name: str) -> Path:
 
 
 def run_program(key: str, number: int, program: Path) -> dict[str, Any]:
-    """Run a program of the study, for the number-th time; return figures."""
+    """Run a program of the study, for the number-th time; return its result."""
     log = LOGS / f"measure-{key}.ktap"
     with scratch("measure") as place:
         report = place / "report.json"
         report.touch()
         status = run_logged(
-            [str(program), "--json", str(report), *words_of(key, number)[1:]],
+            [sys.executable, "-c", BOUND, str(os.getpid()), str(program),
+             "--json", str(report), *words_of(key, number)[1:]],
             log, timeout=TIMEOUT, check=False)
         # 4: all was skipped; the JSON says why.
-        found = result_of(key, status, log, report.read_text(), (0, 4))
-    skipped = {str(case["reason"]) for case in found["cases"]
-               if case["status"] == "skip" and case.get("reason")}
-    if skipped:
-        say(f"    skipped: {'; '.join(sorted(skipped)[:3])}")
-    return shown(found)
+        return result_of(key, status, log, report.read_text(), (0, 4))
 
 
 def machine() -> str:
@@ -91,9 +95,10 @@ def machine() -> str:
 def run(keys: list[str]) -> None:
     """Build and run programs; the file is written after each run."""
     document = {"machine": machine(), "date": now(), "cells": {}}
+    # Without a colon, which other systems do not take.
     output = RESULTS / f"measure-{os.uname().release}-" \
-        f"{document['date'][:19]}.json"
-    programs, failed = {}, []
+        f"{document['date'][:19].replace(':', '')}.json"
+    programs, failed, took, skipped = {}, [], {}, defaultdict(dict)
     for key in keys:
         try:
             with stage(f"building {key}"):
@@ -101,37 +106,50 @@ def run(keys: list[str]) -> None:
         except Fail as failure:
             say(f"    left out: {failure}")
     say(document["machine"])
-    for number in range(1, RUNS + 1):
-        for key, program in programs.items():
-            try:
-                with stage(f"{key}, run {number} of {RUNS}"):
-                    document["cells"][f"{key}.{number}"] = run_program(
-                        key, number, program)
-            except Fail as failure:
-                say(f"    FAILED: {failure}")
-                failed.append(f"{key}.{number}")
-            write_json(output, document)
+    rest = [(number, key) for number in range(1, RUNS + 1) for key in programs]
+    while rest:
+        # As long as before; the first time, as long as in a guest.
+        left = sum(took.get(key, STUDY["programs"][key]["seconds"])
+                   for _, key in rest)
+        number, key = rest.pop(0)
+        start = time.monotonic()
+        try:
+            with stage(f"{key}, run {number} of {RUNS}; "
+                       f"about {duration(left)} left"):
+                found = run_program(key, number, programs[key])
+            document["cells"][f"{key}.{number}"] = shown(found)
+            for case in found["cases"]:
+                if case["status"] == "skip":
+                    skipped[case.get("reason")][key] = None
+        except Fail as failure:
+            say(f"    FAILED: {failure}")
+            failed.append(f"{key}.{number}")
+        took[key] = time.monotonic() - start
+        write_json(output, document)
+    for reason, those in skipped.items():
+        say(f"skipped, all or a part: {', '.join(those)}: {reason}")
     say(f"written: {shown_path(output)}")
     if failed:
         raise Fail(f"{', '.join(failed)} failed; the others were written")
 
 
-def compare(paths: list[Path]) -> None:
+def compare(paths: list[str]) -> None:
     """Write the page of two files, A and B."""
-    from tools import report  # here, because it needs build/venv
+    from tools import report  # here, because that takes 'make study'
 
     samples, head = Samples(), []
     for letter, column, path in zip("AB", report.PAIRS[0], paths):
         try:
-            found = json.loads(path.read_text())
+            found = json.loads(Path(path).read_text())
             head += ["", f"{letter}: {found['machine']}; "
                      f"{found['date'][:16]}, {len(found['cells'])} runs."]
             for name, result in found["cells"].items():
                 samples.add(name.rpartition(".")[0], column, result)
         except (OSError, ValueError, KeyError, TypeError,
                 AttributeError) as failure:
-            raise Fail(f"{path} is not a result of 'make measure': "
+            raise Fail(f"{letter}={path} is not a result of 'make measure': "
                        f"{failure!r}") from None
+    work_begins()
     report.write(samples, dict(zip(report.PAIRS[0], "AB")), [
         "# Two kernels, measured with `make measure`", *head, "",
         f"{report.RULE} Figures of two machines tell nothing about two "
@@ -149,7 +167,7 @@ def main() -> None:
                         choices=list(STUDY["programs"]),
                         help="only this program (may be repeated): "
                              + ", ".join(STUDY["programs"]))
-    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"),
+    parser.add_argument("--compare", nargs=2, metavar=("A", "B"),
                         help="measure nothing, write a page of two such files")
     options = parser.parse_args()
     if options.compare:

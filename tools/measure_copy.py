@@ -24,9 +24,8 @@ from tools.tables import numbers, ratio, table
 # Which cache sets the pages of a process share is chance: several processes.
 RUNS, ROUNDS = 10, 200
 SECONDS = 600
-# Where the functions are, and which calls the other.
-SOURCE = "arch/x86/kernel/process.c"
-FUNCTIONS = {"base": "tss_copy_io_bitmap", "series": "tss_clean_io_bitmap"}
+# Where the function is.
+SOURCE, FUNCTION = "arch/x86/kernel/process.c", "tss_copy_io_bitmap"
 HEADERS = ("arch/x86/include/asm/processor.h",
            "arch/x86/include/asm/io_bitmap.h")
 # What it works on. Each side has its own.
@@ -78,7 +77,7 @@ def extract(side: str, tree: Path) -> str:
     parts += [row for tag in STRUCTS for row in re.findall(
         rf"^struct {tag} \{{$.*?^\}}[^;\n]*;", headers, re.M | re.S)]
     # The structure in the TSS is a part of the others.
-    parts += functions((tree / SOURCE).read_text(), FUNCTIONS[side])
+    parts += functions((tree / SOURCE).read_text(), FUNCTION)
     return re.sub(rf"\b(struct (?:{'|'.join(STRUCTS)})|tss_\w+_io_bitmap)\b",
                   rf"\1_{side}", "\n\n".join(parts)) + "\n"
 

@@ -7,14 +7,13 @@ ioperm_memory reads what the slab allocator takes for the bitmaps of many tasks.
 """
 
 import functools
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tools.build import SIDES, build_bench, build_selftests
-from tools.core import LOGS, Fail, scratch, write_atomically
+from tools.core import LOGS, scratch, write_atomically
 from tools.figures import Samples, result_of
 from tools.guest import boot
 from tools.tables import numbers, ratio, table
@@ -104,7 +103,7 @@ def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
 
     side: names the logs.  cases: only these, by default all.
     """
-    words = ["--case", f"@({'|'.join(cases)})"] if cases else []
+    words = [word for case in cases for word in ("--case", case)]
     options = {"icount": "" if kvm else "wait-idle", "kvm": kvm}
     found = run_in_guest(folder, f"bench-{side}",
                          selftest(f"x86/{PORTS}_64"), words, **options)
@@ -116,19 +115,10 @@ def measure_ports(folder: Path, side: str, cases: tuple[str, ...] = (),
 def measure_turns(folder: Path, name: str,
                   **options: Any) -> list[dict[str, Any]]:
     """Time PAIRS, ROUNDS and GROWTH in a guest; return them as cases."""
-    kinds = dict.fromkeys(PAIRS, "switch") | dict.fromkeys(
-        ROUNDS, "round") | dict.fromkeys(GROWTH, "call")
-    words = [f"{place}={spec}" for place, spec in enumerate(
-        [*PAIRS.values(), *ROUNDS.values()])]
-    said = boot(folder, shlex.join([str(build_bench(TURNS)), *words,
-                                    *GROWTH.values()]), cpus=1, name=name,
-                timeout=GUEST_SECONDS, **options)
-    rows = re.findall(r"^(?:\d+|up|down) (\d+)$", said.output, re.M)
-    if said.status or len(rows) != len(kinds):
-        raise Fail(f"{TURNS} ended with status {said.status} and "
-                   f"{len(rows)} of {len(kinds)} figures")
-    return [{"name": case, "kind": kind, "status": "ok", "p50": int(ticks)}
-            for (case, kind), ticks in zip(kinds.items(), rows)]
+    words = [f"{name}={spec}"
+             for name, spec in (PAIRS | ROUNDS | GROWTH).items()]
+    return run_in_guest(folder, name, build_bench(TURNS), words,
+                        **options)["cases"]
 
 
 def measure_memory(folder: Path, side: str,

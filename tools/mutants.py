@@ -28,11 +28,12 @@ from tools.build import (KERNELS, build_kernel, build_selftests,
                          source_key, test_key)
 from tools.core import (BUILD, KERNEL, LOGS, RESULTS, ROOT, Fail, build_lock,
                         digest, duration, in_parallel, need_space, read_json,
-                        run_git, run_main, say, shown_path, write_json)
+                        run_git, run_main, say, shown_path, work_begins,
+                        write_json)
 from tools.guest import Lost, Result, boot, check_splat, choose_kvm
 from tools.records import CHECKS, patches_key, record
-from tools.selftests import (KUNIT_SUITE, RACE, RACE_CASES, STEADY,
-                             race_command)
+from tools.selftests import (ALL_PORTS, KUNIT_SUITE, RACE, RACE_CASES,
+                             STEADY, race_command)
 from tools.series.apply import begin, is_kernel
 
 MUTANTS = ROOT / "tools/mutants"
@@ -99,7 +100,8 @@ class Setup:
         if self.program == KUNIT_SUITE:
             return "dmesg"
         if self.target() != RACE or self.cpus:
-            return f"{program} {self.arguments}".strip()
+            more = ALL_PORTS if self.program.startswith("iop") else ""
+            return " ".join(f"{program} {more} {self.arguments}".split())
         return race_command(program, RACE_CASES, RACE_SEEDS, RACE_WAKES)
 
 
@@ -192,8 +194,8 @@ def read_mutants(pattern: str) -> list[Job]:
     chosen = [job for job in found if fnmatch.fnmatchcase(
         f"-{job.name}", f"*-{pattern}*")]
     if not chosen:
-        raise Fail(f"'{pattern}' names none of the {len(found)} mutants "
-                   "(--list shows them)")
+        raise Fail(f"ONLY={pattern} names none of the {len(found)} mutants: "
+                   "LIST=1 shows them")
     return chosen
 
 
@@ -395,6 +397,7 @@ def main() -> int:
     chosen = {job for jobs in options.mutant or [read_mutants("")]
               for job in jobs}
     mutants = [job for job in read_mutants("") if job in chosen]
+    work_begins()
     if options.list:
         for job in mutants:
             say(f"{job.name}: {'; '.join(job.wanted)}\n    {job.about}")

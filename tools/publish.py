@@ -8,12 +8,13 @@ changed stays as it was published.
 """
 
 import argparse
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from tools.core import (ROOT, TOP_BUILD, Fail, digest, read_json, run_main,
-                        say, shown_path, write_atomically, write_json)
+                        say, shown_path, work_begins, write_atomically)
 from tools.records import (CHECKS, PUBLISHED, Row, checks, columns, current,
                            patches_key, recorded)
 from tools.tables import table
@@ -99,15 +100,19 @@ def publish() -> None:
                     page, mark = PARTS[file]
                     texts[page] = filled(page, mark, data.decode().splitlines())
     texts[TESTED] = filled(TESTED, "tested", tested(records))
-    for path, data in texts.items():
+    texts[PUBLISHED] = (json.dumps(records, indent=1) + "\n").encode()
+    new = {path: data for path, data in texts.items()
+           if not path.exists() or path.read_bytes() != data}
+    for path, data in new.items():
         write_atomically(path, data)
-    write_json(PUBLISHED, records)
-    say("written: " + ", ".join(map(shown_path, [*texts, PUBLISHED])))
+    say("written: " + ", ".join(map(shown_path, new)) if new else
+        "nothing is new: nothing was written")
 
 
 def main() -> None:
     argparse.ArgumentParser(
         description=__doc__.partition("\n\n")[0]).parse_args()
+    work_begins()
     publish()
 
 

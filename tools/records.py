@@ -23,10 +23,10 @@ PUBLISHED = ROOT / "results" / NAME
 # date: "kernel", neither tests nor documents; "code", no documents; or "all".
 GATES = {"gcc": "code", "clang": "code", "prefixes": "code",
          "sparse": "kernel", "coccicheck": "code", "kerneldoc": "code",
-         "docs": "all", "i386": "code", "xen": "code", "boots": "code",
-         "installs": "code", "bisect": "code", "package": "code",
-         "package-rt": "code", "bare": "all", "bare-13": "all",
-         "lab": "code"}
+         "docs": "all", "versions": "all", "i386": "code", "musl": "code",
+         "xen": "code", "boots": "code", "installs": "code", "bisect": "code",
+         "package": "code", "package-rt": "code", "bare": "all",
+         "bare-13": "all", "lab": "code"}
 SOAK = ("repeat", "load", "race", "stress", "yield-stress", "yield-hz")
 CHECKS = {"check scripts": "all", "check series": "all",
           "check kernels": "code",

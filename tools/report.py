@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools import plots
-from tools.core import (RESULTS, read_json, run_main, say, shown_path,
-                        write_atomically)
+from tools.core import (RESULTS, Fail, build_lock, read_json, run_main, say,
+                        shown_path, write_atomically)
 from tools.figures import STUDY, Samples
 from tools.records import record
 from tools.series.apply import begin
@@ -54,6 +53,8 @@ def plain(value: float | None, none: str = "not run") -> str:
 def section(experiment: dict[str, Any], samples: Samples,
             names: dict[str, str], place: Path) -> Iterator[str]:
     """Yield an experiment and write its picture; names: {column: title}."""
+    from tools import plots  # here, because it needs matplotlib
+
     usual = experiment["figure"], experiment["program"]
     old = {column: column for column in experiment.get("old", ())}
     for column in old:
@@ -135,13 +136,8 @@ def study_page(cells: dict[str, Any], place: Path) -> None:
         f"{len(cells)} of {len(plan())} runs are there: {about}."], place)
 
 
-def main() -> None:
+def write_pages(cells: dict[str, Any]) -> None:
     """Write the page, and with all runs note it for 'make publish'."""
-    argparse.ArgumentParser(
-        description=__doc__.split("\n\n", maxsplit=1)[0]).parse_args()
-    cells = {path.stem: read_json(path)
-             for path in sorted(PLACE.glob("*.json"))
-             if path.name != "study.json"}
     study_page(cells, RESULTS)
     begin()
     missing = [cell.name for cell in plan() if cell.column in PAIRS[0]
@@ -157,6 +153,20 @@ def main() -> None:
     record("study", len(cells), 0, len(plan()) - len(cells), [
         "study.md", "study/study.json", *(
             f"study/{path.name}" for path in sorted(PLACE.glob("*.svg")))])
+
+
+def main() -> None:
+    """Write the page."""
+    argparse.ArgumentParser(
+        description=__doc__.split("\n\n", maxsplit=1)[0]).parse_args()
+    cells = {path.stem: read_json(path)
+             for path in sorted(PLACE.glob("*.json"))
+             if path.name != "study.json"}
+    if not cells:
+        raise Fail(f"there is nothing in {shown_path(PLACE)}: run 'make "
+                   "study', or give A= and B=, two files of 'make measure'")
+    with build_lock():
+        write_pages(cells)
 
 
 if __name__ == "__main__":

@@ -71,10 +71,11 @@ def programs(tests: str, *flags: str) -> tuple[Path, ...]:
 def busy(count: int) -> Iterator[None]:
     """Keep as many processes of the host busy, at normal priority."""
     # Each is a session of its own, as the scheduler may share out the CPU by
-    # sessions.  They end by themselves when this process is killed outright.
-    loops = [subprocess.Popen(["timeout", str(GUEST_SECONDS), "sh", "-c",
-                               "while :; do :; done"], start_new_session=True)
-             for _ in range(count)]
+    # sessions.  They end when this process is killed outright.
+    loops = [subprocess.Popen(
+        ["setpriv", "--pdeathsig", "TERM", "timeout", str(GUEST_SECONDS), "sh",
+         "-c", "while :; do :; done"], start_new_session=True)
+        for _ in range(count)]
     try:
         yield
     finally:
@@ -358,33 +359,36 @@ def soak(job: str, rows: list[Row], times: int, whole: bool) -> int:
     return 1 if failed or not passed else 0
 
 
-def row_pattern(only: str) -> str:
-    """Return a pattern of rows; Fail where no job has such a row."""
-    names = [row.name for rows in jobs(1, 2).values() for row in rows]
-    if not fnmatch.filter(names, only):
-        raise Fail(f"--only {only} names no row: " + ", ".join(names))
-    return only
+def positive(text: str) -> int:
+    """Return a number above 0; ValueError where it is none."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("job", choices=list(jobs(1, 2)))
-    parser.add_argument("--times", type=int, help="runs of each guest")
-    parser.add_argument("--seconds", type=int, default=600, help="how long "
+    parser.add_argument("--times", type=positive, help="runs of each guest")
+    parser.add_argument("--seconds", type=positive, default=600, help="how long "
                         "the stress jobs run (default: %(default)s)")
     parser.add_argument("--cpus", type=int, default=2, choices=(2, 4, 8),
                         help="of their guests (default: %(default)s)")
     parser.add_argument("--only", action="append", metavar="ROW",
-                        type=row_pattern, help="only this row, or rows of a "
+                        help="only this row, or rows of a "
                         "pattern (may be repeated)")
     options = parser.parse_args()
     there = [row for row in jobs(options.seconds, options.cpus)[options.job]
              if row.name != "yield" or has_yield()]
-    rows = [row for row in there if any(
-        fnmatch.fnmatch(row.name, only) for only in options.only or ["*"])]
-    if not rows:
-        raise Fail(f"--only names none of {options.job}'s rows: "
-                   + ", ".join(row.name for row in there))
+    names: list[str] = []
+    for only in options.only or ["*"]:
+        found = fnmatch.filter([row.name for row in there], only)
+        if not found:
+            raise Fail(f"ONLY={only} names none of {options.job}'s rows: "
+                       + ", ".join(row.name for row in there))
+        names += found
+    rows = [row for row in there if row.name in names]
     usual = TIMES.get(options.job, 1)
     times = options.times or usual
     with build_lock():

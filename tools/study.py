@@ -68,14 +68,14 @@ class Cell(NamedTuple):
 
 def plan(only: Sequence[str] = ("",)) -> list[Cell]:
     """Return the cells with one of these words in their names, first runs
-    first."""
+    first; Fail where a word is in none."""
     cells = [Cell(key, column, run) for run in range(1, RUNS + 1)
              for key, program in STUDY["programs"].items()
              for column in STUDY["lists"][program["columns"]]]
-    found = [cell for cell in cells if any(word in cell.name for word in only)]
-    if not found:
-        raise Fail(f"--only {' '.join(only)}: no cell has this in its name")
-    return found
+    for word in only:
+        if not any(word in cell.name for cell in cells):
+            raise Fail(f"ONLY={word}: no cell has this in its name")
+    return [cell for cell in cells if any(word in cell.name for word in only)]
 
 
 def history_branch(column: str) -> None:
@@ -195,18 +195,12 @@ def run(cells: list[Cell], only_list: bool) -> None:
     say(f"all {len(cells)} cells are there; 'make report' shows them")
 
 
-def cell_word(only: str) -> str:
-    """Return a word of --only; Fail where no cell has it."""
-    plan([only])
-    return only
-
-
 def main() -> None:
     """Measure, or list what is left."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--only", action="append", metavar="WORD",
-                        type=cell_word, help="cells with this in their names, "
+                        help="cells with this in their names, "
                         "such as pi_ping.cgroups or history (may be repeated)")
     parser.add_argument("--list", action="store_true",
                         help="print the cells that are left; measure nothing")

@@ -19,13 +19,15 @@ from tools.series.apply import PATCHES, series_patches
 GIVEN = r"^(Signed-off|Co-developed|Reviewed|Acked|Tested)-by: .*"
 
 
-def check_person(person: str) -> None:
+def check_person(name: str, address: str) -> None:
     """Raise Fail when the person cannot sign a patch off."""
-    if not re.fullmatch(r'[^\s<>"\\]+( [^\s<>"\\]+)* '
-                        r"<[\w.+-]+@[\w.-]+\.\w+>", person):
-        raise Fail("give NAME='Your Name' and EMAIL=you@example.org: they "
-                   "become the author and the Signed-off-by of every patch, "
-                   f"and '{person}' cannot")
+    for given, value, pattern in (
+            ("NAME", name, r'[^\s<>"\\]+( [^\s<>"\\]+)*'),
+            ("EMAIL", address, r"[\w.+-]+@[\w.-]+\.\w+")):
+        if not re.fullmatch(pattern, value):
+            raise Fail(f"{given}={value} cannot sign off: give NAME='Your "
+                       "Name' and EMAIL=you@example.org, the author and the "
+                       "Signed-off-by of every patch")
 
 
 def chosen(kind: str) -> list[str]:
@@ -66,6 +68,8 @@ def authored(text: str, name: str, address: str) -> str:
 def check_gates(wish: str) -> None:
     """Raise Fail unless these patches passed the gates, or need not."""
     left = " ".join(open_gates())
+    if wish not in ("all", "no"):
+        raise Fail(f"GATES={wish} is not known: use no, or leave it out")
     if left and wish != "no":
         raise Fail("these patches have not passed all gates: run 'make gates "
                    f"ONLY=\"{left}\"', or give GATES=no")
@@ -82,15 +86,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", help=text, default=os.environ.get(
             name.upper()) or default)
     options = parser.parse_args()
-    check_person(f"{options.name} <{options.email}>")
-    names, box = chosen(options.set), BUILD / f"submit/{options.set}.mbox"
+    check_person(options.name, options.email)
+    mails = [authored((PATCHES / name).read_text(errors="surrogateescape"),
+                      options.name, options.email)
+             for name in chosen(options.set)]
     check_gates(options.gates)
+    box = BUILD / f"submit/{options.set}.mbox"
     with build_lock():
-        write_atomically(box, "".join(authored(
-            (PATCHES / name).read_text(errors="surrogateescape"),
-            options.name, options.email) for name in names).encode(
-                errors="surrogateescape"))
-    say(f"{shown_path(box)}: {len(names)} patches; nothing was sent, "
+        write_atomically(box, "".join(mails).encode(errors="surrogateescape"))
+    say(f"{shown_path(box)}: {len(mails)} patches; nothing was sent, "
         "submit/README.md has the next commands")
 
 

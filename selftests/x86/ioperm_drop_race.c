@@ -28,7 +28,7 @@
 
 #define PORT			IOPORT_POST
 /* Another delay port: enabled, but never touched */
-#define OTHER_PORT		0xed
+#define OTHER_PORT		IOPORT_DELAY
 
 /* A 32 bit C library may use the call with 32 bit times, which a kernel may lack. */
 #ifdef __NR_timerfd_settime64
@@ -52,6 +52,8 @@ static const char * const ways[] = { "last-port", "unshare", "iopl", "exit" };
 static struct shared {
 	uint32_t	wakes[MAX_CPUS], hits[MAX_CPUS];
 	uint32_t	moves;
+	/* Why an observer cannot be one */
+	int		error;
 	/* How long a drop takes at least, and how long before it the timers are set */
 	uint32_t	drop_ns, settle_ns;
 	/* The dropper and its child, and the CPU where they are */
@@ -208,7 +210,6 @@ static int run_dropper(enum way way)
 
 static int run_observer(int nr)
 {
-	const struct sched_param param = { .sched_priority = 1 };
 	bool migrate = nr_observers > 1;
 	uint64_t expirations, end;
 	uint32_t n = 0;
@@ -216,8 +217,10 @@ static int run_observer(int nr)
 
 	if (ioport_pin(0, cpus[nr]))
 		return KSFT_FAIL;
-	if (sched_setscheduler(0, SCHED_FIFO, &param) || (!migrate && ioport_become_nobody()))
+	if (ioport_set_fifo() || (!migrate && ioport_become_nobody())) {
+		shm->error = errno;
 		return KSFT_SKIP;
+	}
 
 	end = now_ns() + NSEC_PER_SEC;
 	while (n < nr_wakes && (n < min_wakes || now_ns() < end)) {
@@ -281,7 +284,8 @@ static void run_case(const char *name, enum way way)
 	failed |= nr_observers > 1 && !skipped && !shm->moves;
 
 	if (skipped && !failed)
-		ksft_test_result_skip("%s: SCHED_FIFO or unprivileged user refused\n", name);
+		ksft_test_result_skip("%s: SCHED_FIFO or unprivileged user: %s\n", name,
+				      strerror(shm->error));
 	else
 		ksft_test_result(!failed, "%s\n", name);
 }
@@ -293,6 +297,7 @@ int main(int argc, char **argv)
 	char name[32];
 	int i;
 
+	ioport_init(&argc, argv);
 	for (i = 1; i < argc; i += 2) {
 		if (i + 1 < argc && !strcmp(argv[i], "--wakes")) {
 			nr_wakes = strtoul(argv[i + 1], NULL, 0);

@@ -68,6 +68,9 @@ static struct shared {
 
 static unsigned long rounds = 2000;
 
+/* Those of --case, which may be there several times; none: all cases */
+static bool chosen[ARRAY_SIZE(cases)], any_chosen;
+
 /* What the calling task may use */
 static struct ioport_map ports;
 
@@ -195,8 +198,6 @@ static __noreturn void run_task(int nr, int port)
 
 static void measure(const struct latency_case *c)
 {
-	/* The lowest priority: what the machine needs to go on comes first */
-	struct sched_param param = { .sched_priority = 1 };
 	bool shares = c->ports[1] == SAME;
 	pid_t pid[MAX_TASKS];
 	unsigned int i;
@@ -205,7 +206,7 @@ static void measure(const struct latency_case *c)
 	alarm(30 + rounds / 100);
 	ports = ioport_none;
 	/* If there is only one task, this merely keeps others out. */
-	if (sched_setscheduler(0, SCHED_FIFO, &param) && c->tasks > 1) {
+	if (ioport_set_fifo() && c->tasks > 1) {
 		report(SKIP, "SCHED_FIFO: %s", strerror(errno));
 		return;
 	}
@@ -282,19 +283,28 @@ static void run_case(const struct latency_case *c, const char *skip, FILE *json)
 		ksft_test_result(sh->verdict == OK, "%s\n", c->name);
 }
 
+static void choose(const char *pattern)
+{
+	unsigned int i;
+
+	any_chosen = true;
+	for (i = 0; i < ARRAY_SIZE(cases); i++)
+		chosen[i] |= !fnmatch(pattern, cases[i].name, 0);
+}
+
 int main(int argc, char **argv)
 {
-	const struct latency_case *c, *end = cases + ARRAY_SIZE(cases);
-	const char *skip, *pattern = "*", *separator = "";
+	const char *skip, *separator = "";
 	unsigned int plan = 0, mode;
 	FILE *json = NULL;
 	int i;
 
+	ioport_init(&argc, argv);
 	for (i = 1; i < argc; i += 2) {
 		if (i + 1 < argc && !strcmp(argv[i], "--rounds"))
 			rounds = strtoul(argv[i + 1], NULL, 0);
 		else if (i + 1 < argc && !strcmp(argv[i], "--case"))
-			pattern = argv[i + 1];
+			choose(argv[i + 1]);
 		else if (i + 1 < argc && !strcmp(argv[i], "--json"))
 			json = fopen(argv[i + 1], "w");
 		else
@@ -303,13 +313,15 @@ int main(int argc, char **argv)
 	if (getenv("KSFT_MACHINE_SLOW"))
 		rounds /= 4;
 	if (!rounds || rounds > MAX_ROUNDS)
-		ksft_exit_fail_msg("[--rounds N] [--case PATTERN] [--json FILE]\n");
+		ksft_exit_fail_msg("[--rounds N] [--case PATTERN]... [--json FILE]\n");
 
 	/* Whoever started this may have set it to be ignored. */
 	signal(SIGALRM, SIG_DFL);
 	ksft_print_header();
-	for (c = cases; c < end; c++)
-		plan += !fnmatch(pattern, c->name, FNM_EXTMATCH);
+	if (!any_chosen)
+		choose("*");
+	for (i = 0; i < ARRAY_SIZE(cases); i++)
+		plan += chosen[i];
 	ksft_set_plan(plan);
 	skip = ioport_setup();
 	if (!prctl(PR_GET_TSC, &mode) && mode == PR_TSC_SIGSEGV)
@@ -320,13 +332,13 @@ int main(int argc, char **argv)
 
 	if (json)
 		fputs("{\"benchmark\": \"ioperm_latency\", \"unit\": \"tsc\", \"cases\": [", json);
-	for (c = cases; c < end; c++) {
-		if (fnmatch(pattern, c->name, FNM_EXTMATCH))
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		if (!chosen[i])
 			continue;
 		if (json)
 			fputs(separator, json);
 		separator = ",\n";
-		run_case(c, skip, json);
+		run_case(&cases[i], skip, json);
 	}
 	if (json && (fprintf(json, "\n]}\n") < 0 || fclose(json)))
 		ksft_exit_fail_perror("--json");

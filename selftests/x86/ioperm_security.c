@@ -74,7 +74,7 @@ struct task {
 static struct shared {
 	struct task	task[NR_TASKS];
 	/* Why a case cannot go on */
-	const char	*missing;
+	char		missing[80];
 	int		flag;
 	/* What has to be undone: a CPU is offline, a cgroup is there */
 	char		cpu[64], cgroup[64];
@@ -140,6 +140,12 @@ static long call(struct task *t, long (*fn)(long arg), long arg)
 	return answer(t);
 }
 
+static void lacks(const char *what, int error)
+{
+	snprintf(shm->missing, sizeof(shm->missing), "%s%s%s", what, error ? ": " : "",
+		 error ? strerror(error) : "");
+}
+
 /* One that is killed will not answer. */
 static void on_child(int sig, siginfo_t *info, void *context)
 {
@@ -202,9 +208,9 @@ static long drop_all(long unused)
 }
 
 /*
- * Can the task use its ports and no others? Trying all others would take too
- * long, so each @turn tries a few: a port of the pool plus 0, 1 or 2, moved by
- * some number of lines.
+ * Can the task use its ports and no others? If all may be read, that would take
+ * too long, so each @turn tries a few: a port of the pool plus 0, 1 or 2, moved
+ * by some number of lines.
  */
 static long check(long turn)
 {
@@ -221,8 +227,9 @@ static long check(long turn)
 	}
 
 	/* With iopl(3) the others are enabled, and need not be touched. */
-	for (i = 0; i < CHECK_LINES && !(me->mask & IOPL); i++) {
-		port = pool[turn % NR_POOL] + turn % 3 + (turn * CHECK_LINES + i) * IOPORT_LINE;
+	for (i = 0; i < (ioport_all ? CHECK_LINES : IOPORT_NR) && !(me->mask & IOPL); i++) {
+		port = !ioport_all ? i : pool[turn % NR_POOL] + turn % 3 +
+		       (turn * CHECK_LINES + i) * IOPORT_LINE;
 		port %= IOPORT_NR;
 		for (j = 0, known = 0; j < NR_POOL; j++)
 			known += port == pool[j];
@@ -316,7 +323,7 @@ static long no_more_than(long level)
 static long move_to(long nth)
 {
 	if (ioport_cpu(nth) < 0)
-		shm->missing = "only one CPU";
+		lacks("only one CPU", 0);
 	return ioport_pin(0, ioport_cpu(nth));
 }
 
@@ -340,7 +347,7 @@ static long become(long who)
 		return set_caps(0);
 	if (who == USER_NAMESPACE_ROOT) {
 		if (unshare(CLONE_NEWUSER))
-			shm->missing = "no user namespace";
+			lacks("no user namespace", errno);
 		/* A change of the credentials resets it. */
 		ioport_die_with_parent();
 		return 0;
@@ -363,7 +370,7 @@ static long failed_fork(long unused)
 	if (!pid)
 		_exit(KSFT_FAIL);
 	if (pid < 0 && errno != EEXIST)
-		shm->missing = "no clone3() with a PID";
+		lacks("no clone3() with a PID", errno);
 	return pid > 0;
 }
 
@@ -380,7 +387,7 @@ static long filter_calls(long unused)
 	const struct sock_fprog prog = { ARRAY_SIZE(filter), filter };
 
 	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog)) {
-		shm->missing = "no seccomp filter";
+		lacks("no seccomp filter", errno);
 		return 0;
 	}
 	return !ioperm(pool[3], 1, 1) || errno != ENOTTY || !ioperm(pool[0], 1, 0) ||
@@ -393,7 +400,10 @@ static long exec_here(long unused)
 
 	sprintf(args, "%ld %u %u %u %u %u", me->mask, pool[0], pool[1], pool[2],
 		pool[3], pool[4]);
-	execl("/proc/self/exe", "ioperm_security", "--after-exec", args, NULL);
+	/* It need not print again which ports are read. */
+	close(STDOUT_FILENO);
+	execl("/proc/self/exe", "ioperm_security", "--after-exec", args,
+	      ioport_all ? "--all-ports" : NULL, NULL);
 	_exit(errno == EACCES ? KSFT_SKIP : KSFT_FAIL);
 }
 
@@ -401,10 +411,15 @@ static long exec_here(long unused)
 static int after_exec(const char *args)
 {
 	struct task task;
+	int i;
 
 	me = &task;
-	return sscanf(args, "%ld %u %u %u %u %u", &me->mask, &pool[0], &pool[1], &pool[2],
-		      &pool[3], &pool[4]) != NR_POOL + 1 || check(0) ? KSFT_FAIL : KSFT_PASS;
+	if (sscanf(args, "%ld %u %u %u %u %u", &me->mask, &pool[0], &pool[1], &pool[2],
+		   &pool[3], &pool[4]) != NR_POOL + 1)
+		return KSFT_FAIL;
+	for (i = 0; i < NR_POOL; i++)
+		ioport_readable[pool[i]] = 1;
+	return check(0) ? KSFT_FAIL : KSFT_PASS;
 }
 
 static long exec(long nr)
@@ -412,7 +427,7 @@ static long exec(long nr)
 	int status = finish(&shm->task[nr], exec_here);
 
 	if (WIFEXITED(status) && WEXITSTATUS(status) == KSFT_SKIP)
-		shm->missing = "nobody may execute this program";
+		lacks("nobody may execute this program", EACCES);
 	return status;
 }
 
@@ -440,7 +455,7 @@ static long lock_down(long unused)
 {
 	if (may_lock_down)
 		return write_file("/sys/kernel/security/lockdown", "integrity");
-	shm->missing = "cannot be undone, so only with --lock-down";
+	lacks("cannot be undone, so only with --lock-down", 0);
 	return 0;
 }
 
@@ -452,7 +467,7 @@ static long set_online(long on)
 	sprintf(shm->cpu, "/sys/devices/system/cpu/cpu%d/online", ioport_cpu(1));
 	ret = write_file(shm->cpu, on ? "1" : "0");
 	if (ret && !on)
-		shm->missing = "no CPU can be taken offline";
+		lacks("no CPU can be taken offline", -ret);
 	return ret;
 }
 
@@ -524,7 +539,7 @@ static bool do_steps(struct __test_metadata *_metadata, const struct step *step)
 		if (!t->tid)
 			ASSERT_EQ(0, start(step->who));
 		wrong = call(t, step->fn, step->arg);
-		if (shm->missing)
+		if (shm->missing[0])
 			SKIP(return false, "%s", shm->missing);
 		ASSERT_EQ(0, wrong)
 			TH_LOG("step %d, of task %d: 0x%lx", nr, step->who, wrong);
@@ -543,7 +558,7 @@ static bool setup(struct __test_metadata *_metadata)
 	if (reason)
 		SKIP(return false, "%s", reason);
 	if (below < 0 || mid < 0 || below == mid)
-		SKIP(return false, "no ports that nothing in /proc/ioports claims");
+		SKIP(return false, "too few ports that nothing in /proc/ioports claims");
 	pool[1] = mid;
 	pool[2] = below;
 	pool[3] = high;
@@ -1049,7 +1064,7 @@ FIXTURE_SETUP(memory)
 		SKIP(return, "cgroup.memory=nokmem: only user memory is charged");
 	/* It is on where systemd runs, and stays on otherwise. */
 	if (write_file(CGROUPS "/cgroup.subtree_control", "+memory"))
-		SKIP(return, "the memory controller cannot be enabled");
+		SKIP(return, "the memory controller: %s", strerror(errno));
 	sprintf(shm->cgroup, CGROUPS "/ioperm_security.%d", getpid());
 	if (mkdir(shm->cgroup, 0700) || chdir(shm->cgroup))
 		SKIP(return, "no new cgroup: %s", strerror(errno));
@@ -1125,7 +1140,7 @@ TEST_F_TIMEOUT(memory, first_is_charged, IOPORT_TIMEOUT)
 static long settle(long unused)
 {
 	if (mlockall(MCL_CURRENT) || write_file("/proc/self/oom_score_adj", "-1000"))
-		shm->missing = "no task that the OOM killer spares";
+		lacks("no task that the OOM killer spares", errno);
 	return 0;
 }
 
@@ -1211,15 +1226,10 @@ TEST_F_TIMEOUT(memory, nothing_leaks, IOPORT_TIMEOUT)
 
 int main(int argc, char **argv)
 {
-	ioport_init();
+	ioport_init(&argc, argv);
+	may_lock_down = ioport_option(&argc, argv, "--lock-down");
 	if (argc == 3 && !strcmp(argv[1], "--after-exec"))
 		return after_exec(argv[2]);
-	if (argc > 1 && !strcmp(argv[1], "--lock-down")) {
-		may_lock_down = true;
-		argv[1] = argv[0];
-		argc--;
-		argv++;
-	}
 	shm = mmap(NULL, sizeof(*shm), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shm == MAP_FAILED)
 		ksft_exit_fail_msg("no memory\n");

@@ -2,17 +2,18 @@
 /*
  * Access I/O ports and look at I/O bitmaps in selftests
  *
- * Call ioport_init() or ioport_setup() first. Everything works in 64 and 32 bit
- * programs.
+ * Call ioport_init() in main() first. Everything works in 64 and 32 bit programs.
  *
- * The rule for real machines, where the kernel under test may be broken:
+ * The rule for real machines, where the kernel under test may be broken, and a
+ * read may start a watchdog: whether an access should work or not,
  *
- *  - A port is only read if nothing in /proc/ioports claims it, whether the
- *    access should work or not. ioport_may_read() tells.
- *  - Port 0x80, the POST code port, may be read and written: the kernel itself
- *    writes to it to wait for slow devices.
+ *  - only 0x80 is written to. The kernel itself does so to wait for slow devices.
+ *  - 0x80, 0xed, the other such port, and at most 56 ports from 0x1000 on that
+ *    nothing in /proc/ioports claims are read. ioport_init() prints them.
+ *  - With --all-ports, for emulated machines, all that nothing claims are read.
  *
- * All others may be enabled, and seen in the regset, but are not touched.
+ * ioport_in() aborts the test that wants to read another one. All ports may be
+ * enabled, and seen in the regset.
  */
 #ifndef __SELFTESTS_X86_IOPORT_HELPER_H
 #define __SELFTESTS_X86_IOPORT_HELPER_H
@@ -49,6 +50,7 @@
 #define IOPORT_MAP_BYTES	(IOPORT_NR / 8)
 #define IOPORT_LINE		512	/* The ports of a cache line of the bitmap */
 #define IOPORT_POST		0x80	/* The POST code port, claimed but harmless */
+#define IOPORT_DELAY		0xed	/* What the kernel may use instead */
 #define IOPORT_NOBODY		65534	/* A user who owns nothing */
 #define IOPORT_TIMEOUT		300	/* Seconds for a case on a debug kernel */
 
@@ -98,6 +100,30 @@ static inline void ioport_on_sigsegv(int sig, siginfo_t *si, void *context)
 	}
 }
 
+/* Is it 1 for a port that may be read? And are all that nothing claims read? */
+static uint8_t ioport_readable[IOPORT_NR];
+static bool ioport_all;
+
+/* May all of these be read? Behind the last port there is none */
+static inline bool ioport_may_read(unsigned int port, unsigned int num)
+{
+	unsigned int end = port + num < IOPORT_NR ? port + num : IOPORT_NR;
+
+	if (port >= IOPORT_NR)
+		return false;
+	for (; port < end; port++) {
+		if (!ioport_readable[port])
+			return false;
+	}
+	return true;
+}
+
+static inline __noreturn void ioport_abort(unsigned int port, const char *what)
+{
+	fprintf(stderr, "# port 0x%x %s\n", port, what);
+	abort();
+}
+
 /* Read 1, 2 or 4 ports. Returns whether that was executed, not what was read */
 static inline bool ioport_in(unsigned int port, unsigned int width)
 {
@@ -105,6 +131,8 @@ static inline bool ioport_in(unsigned int port, unsigned int width)
 	uint32_t eax = 0;
 	bool denied;
 
+	if (!ioport_may_read(port, width))
+		ioport_abort(port, "may not be read");
 	if (width == 1)
 		asm volatile ("clc; inb %%dx, %%al" : "=@ccc" (denied), "+a" (eax) : "d" (dx));
 	else if (width == 2)
@@ -129,53 +157,8 @@ static inline bool ioport_outb(unsigned int port)
 	return !denied;
 }
 
-/* The ports that may not be read, and the CPUs that may be used */
-static uint8_t ioport_claimed[IOPORT_NR];
-static cpu_set_t ioport_cpus;
-
-static inline void ioport_init(void)
-{
-	unsigned int from, to, known = 0;
-	char line[256];
-	FILE *file;
-
-	sethandler(SIGSEGV, ioport_on_sigsegv, 0);
-	sched_getaffinity(0, sizeof(ioport_cpus), &ioport_cpus);
-
-	/* No file, and one that hides the numbers, tell nothing: touch none. */
-	memset(ioport_claimed, 1, sizeof(ioport_claimed));
-
-	file = fopen("/proc/ioports", "r");
-	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, " %x-%x", &from, &to) != 2 || to < from ||
-		    to >= IOPORT_NR)
-			continue;
-		if (to && !known++)
-			memset(ioport_claimed, 0, sizeof(ioport_claimed));
-		/* What a bridge passes on is claimed by the devices behind it */
-		if (!strstr(line, ": PCI Bus "))
-			memset(ioport_claimed + from, 1, to - from + 1);
-	}
-	if (file)
-		fclose(file);
-}
-
-/* Does nothing claim any of these ports? */
-static inline bool ioport_may_read(unsigned int port, unsigned int num)
-{
-	unsigned int end = port + num;
-
-	if (end > IOPORT_NR)
-		return false;
-	for (; port < end; port++) {
-		if (port != IOPORT_POST && ioport_claimed[port])
-			return false;
-	}
-	return true;
-}
-
 /*
- * Find @num ports in a row which nothing claims, of which the first one is
+ * Find @num ports in a row which may be read, of which the first one is
  * @phase modulo @align. Returns the highest such below @below, -1 if none is.
  * Old devices that do not show up are below 0x1000.
  */
@@ -189,6 +172,74 @@ static inline int ioport_find(unsigned int num, unsigned int align,
 			return port;
 	}
 	return -1;
+}
+
+/* Keep eight ports, if they may be read */
+static inline void ioport_keep(uint8_t *kept, int port)
+{
+	if (port < 0 || kept[port] || !ioport_may_read(port, 8))
+		return;
+	memset(kept + port, 1, 8);
+	printf(" 0x%x-0x%x", port, port + 7);
+}
+
+/* The CPUs that may be used */
+static cpu_set_t ioport_cpus;
+
+/* Take an option away from the arguments. Returns whether it was there */
+static inline bool ioport_option(int *argc, char **argv, const char *name)
+{
+	int i = 1;
+
+	while (i < *argc && strcmp(argv[i], name))
+		i++;
+	if (i >= *argc)
+		return false;
+	memmove(argv + i, argv + i + 1, (*argc - i) * sizeof(*argv));
+	--*argc;
+	return true;
+}
+
+static inline void ioport_init(int *argc, char **argv)
+{
+	unsigned int from, to, known = 0;
+	static uint8_t kept[IOPORT_NR];
+	char line[256];
+	FILE *file;
+
+	ioport_all = ioport_option(argc, argv, "--all-ports");
+	sethandler(SIGSEGV, ioport_on_sigsegv, 0);
+	sched_getaffinity(0, sizeof(ioport_cpus), &ioport_cpus);
+
+	/* No file, and one that hides the numbers, tell nothing: touch none. */
+	file = fopen("/proc/ioports", "r");
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, " %x-%x", &from, &to) != 2 || to < from ||
+		    to >= IOPORT_NR)
+			continue;
+		if (to && !known++)
+			memset(ioport_readable, 1, sizeof(ioport_readable));
+		/* What a bridge passes on is claimed by the devices behind it */
+		if (!strstr(line, ": PCI Bus "))
+			memset(ioport_readable + from, 0, to - from + 1);
+	}
+	if (file)
+		fclose(file);
+
+	printf("# ports that are read: 0x80 0xed");
+	if (ioport_all) {
+		printf(" and all that nothing claims");
+	} else {
+		/* The last ones, and some around the edge of a line here and there */
+		ioport_keep(kept, IOPORT_NR - 8);
+		for (to = IOPORT_NR; to > 0x1000; to -= 0x2800)
+			ioport_keep(kept, ioport_find(8, IOPORT_LINE, IOPORT_LINE - 4, to));
+		memcpy(ioport_readable, kept, sizeof(kept));
+	}
+	printf("\n");
+	fflush(stdout);
+	ioport_readable[IOPORT_POST] = 1;
+	ioport_readable[IOPORT_DELAY] = 1;
 }
 
 /* The @nth CPU that may be used, -1 if there are fewer */
@@ -211,6 +262,17 @@ static inline int ioport_pin(pid_t tid, int cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	return sched_setaffinity(tid, sizeof(set), &set) ? -errno : 0;
+}
+
+/*
+ * Come before all but the real-time tasks of other programs. musl's function of
+ * that name is a stub, hence the system call itself.
+ */
+static inline int ioport_set_fifo(void)
+{
+	const struct sched_param param = { .sched_priority = 1 };
+
+	return syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &param);
 }
 
 /* The process that a child shall not outlive */
@@ -348,10 +410,11 @@ static inline bool ioport_uniform(const struct ioport_map *map, unsigned int byt
 }
 
 /*
- * Compare a model with the bitmap that the kernel keeps and with what INB does,
- * at all ports, or with @was where something changes or did in that one, and
- * here and there between. @pid: look at the bitmap of a stopped tracee only.
- * Returns what is wrong, or an empty string.
+ * Compare a model with the bitmap that the kernel keeps and, at the ports that
+ * may be read, with what INB does. If these are all, with @was only where
+ * something changes or did in that one, and here and there between. @pid: look
+ * at the bitmap of a stopped tracee only. Returns what is wrong, or an empty
+ * string.
  */
 static inline const char *ioport_wrong(const struct ioport_map *model,
 				       const struct ioport_map *was, pid_t pid)
@@ -388,7 +451,7 @@ static inline const char *ioport_wrong(const struct ioport_map *model,
 		if (port % 8 == 0 && was)
 			alike = ioport_uniform(model, port / 8) && ioport_uniform(was, port / 8);
 		/* Where all is alike, a port of each line is enough */
-		if (alike && port % (IOPORT_LINE + 1))
+		if (ioport_all && alike && port % (IOPORT_LINE + 1))
 			continue;
 		if (ioport_may_read(port, 1) &&
 		    ioport_inb(port) != ioport_allows(model, port, 1)) {
@@ -427,9 +490,9 @@ static inline const char *ioport_skip_reason(void)
 		return NULL;
 	}
 	if (errno == EPERM)
-		return ioport_has_rawio() ? "lockdown, user namespace, seccomp or LSM" :
-					    "no CAP_SYS_RAWIO";
-	return ioport_missing() ? "no ioperm(): kernel without X86_IOPL_IOPERM" : NULL;
+		return ioport_has_rawio() ? "EPERM: lockdown, user namespace, seccomp or LSM" :
+					    "EPERM: no CAP_SYS_RAWIO";
+	return ioport_missing() ? "ENOSYS: kernel without X86_IOPL_IOPERM, or seccomp" : NULL;
 }
 
 /*
@@ -438,7 +501,6 @@ static inline const char *ioport_skip_reason(void)
  */
 static inline const char *ioport_setup(void)
 {
-	ioport_init();
 	ioperm(0, IOPORT_NR, 0);
 	iopl(0);
 	ioport_pin(0, ioport_cpu(0));

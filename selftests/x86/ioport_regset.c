@@ -398,4 +398,8 @@ TEST_F(coredump, notes)
 	EXPECT_EQ(1, nr);
 }
 
-TEST_HARNESS_MAIN
+int main(int argc, char **argv)
+{
+	ioport_init(&argc, argv);
+	return test_harness_run(argc, argv);
+}

@@ -26,8 +26,11 @@
 #include <unistd.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -35,9 +38,13 @@
 #define __noreturn		__attribute__((noreturn))
 #define __printf(a, b)		__attribute__((format(printf, a, b)))
 
+#define USEC_PER_SEC	1000000UL
 #define NSEC_PER_USEC	1000LL
 #define NSEC_PER_MSEC	1000000LL
 #define NSEC_PER_SEC	1000000000LL
+
+/* Of the CPU: more than a task of a real-time policy ever needs in a row. */
+#define FIFO_SECONDS	10
 
 /* Beside EXIT_SUCCESS and EXIT_FAILURE: no case could be measured. */
 #define EXIT_SKIPPED	4
@@ -67,6 +74,7 @@ static const char * const verdict_names[NR_VERDICTS] = {
  * @name:	how it is reported; tools rely on it
  * @verdict:	whether there are figures to report
  * @reason:	why not
+ * @more:	what JSON says besides: "\"load\": 4, "
  * @figure:	what was measured; JSON has null for NAN
  * @figures:	how many they are
  */
@@ -74,6 +82,7 @@ struct result {
 	char name[64];
 	enum verdict verdict;
 	char reason[200];
+	char more[300];
 	struct {
 		const char *name;
 		double value;
@@ -88,6 +97,7 @@ static struct {
 } *problem;
 
 static int nr_cases[NR_VERDICTS];
+static const char *json_path;
 static FILE *json;
 
 /* The first problem is kept: what follows is mostly a consequence of it. */
@@ -103,6 +113,14 @@ static inline __printf(2, 3) void report(enum verdict verdict,
 	va_start(args, fmt);
 	vsnprintf(problem->reason, sizeof(problem->reason), fmt, args);
 	va_end(args);
+}
+
+/* Why ioperm() or iopl() failed: kernels and machines may refuse them. */
+static inline void report_refused(const char *call, int error)
+{
+	report(error == EPERM || error == ENOSYS ? SKIP : FAIL, "%s: %s%s", call,
+	       strerror(error),
+	       error == EPERM ? " (not root, or kernel lockdown)" : "");
 }
 
 static inline bool all_well(void)
@@ -136,115 +154,6 @@ static inline void add_percentiles(struct result *res, long long *value,
 	qsort(value, n, sizeof(*value), compare_ns);
 	for (i = 0; n > 0 && i < ARRAY_SIZE(percent); i++)
 		add_figure(res, name[i], value[(percent[i] * n + 99) / 100 - 1]);
-}
-
-/* Print the case, and make room for the problem of the next one. */
-static inline void end_case(struct result *res)
-{
-	int i;
-
-	res->verdict = problem->verdict;
-	strcpy(res->reason, problem->reason);
-	memset(problem, 0, sizeof(*problem));
-	nr_cases[res->verdict]++;
-
-	printf("%s:", res->name);
-	if (res->verdict != OK)
-		printf(" %s: %s", res->verdict == SKIP ? "skipped" : "FAILED",
-		       res->reason);
-	for (i = 0; res->verdict == OK && i < res->figures; i++)
-		printf(" %s %.10g", res->figure[i].name, res->figure[i].value);
-	printf("\n");
-	fflush(stdout);
-}
-
-static inline int exit_status(void)
-{
-	if (nr_cases[FAIL])
-		return EXIT_FAILURE;
-
-	return nr_cases[OK] ? EXIT_SUCCESS : EXIT_SKIPPED;
-}
-
-/*
- * JSON. Whether the file can be written is known before the measurement.
- */
-
-static inline void json_open(const char *path)
-{
-	json = fopen(path, "we");
-	if (json)
-		return;
-	perror(path);
-	exit(EXIT_FAILURE);
-}
-
-static inline void json_string(const char *s)
-{
-	putc('"', json);
-	for (; *s; s++) {
-		unsigned char ch = *s;
-
-		if (ch == '"' || ch == '\\')
-			fprintf(json, "\\%c", ch);
-		else if (ch < 0x20 || ch >= 0x7f)
-			fprintf(json, "\\u%04x", ch);
-		else
-			putc(ch, json);
-	}
-	putc('"', json);
-}
-
-/* What all files begin with; the program adds its own and "cases": [. */
-static inline void json_head(const char *benchmark, const char *unit)
-{
-	struct utsname uts = {};
-
-	uname(&uts);
-	fprintf(json, "{\n  \"benchmark\": \"%s\",\n  \"version\": 1,\n",
-		benchmark);
-	fprintf(json, "  \"unit\": \"%s\",\n  \"bits\": %zu,\n", unit,
-		sizeof(long) * 8);
-	fprintf(json, "  \"kernel\": ");
-	json_string(uts.release);
-	fprintf(json, ",\n");
-}
-
-/* @more: what the program has to say beside the figures: '"load": 4, ' */
-static inline void json_case(const struct result *res, const char *more)
-{
-	static bool any;
-	int i;
-
-	fprintf(json, "%s    {\"name\": \"%s\", %s", any ? ",\n" : "",
-		res->name, more);
-	any = true;
-	fprintf(json, "\"status\": \"%s\", \"reason\": ",
-		verdict_names[res->verdict]);
-	if (res->verdict == OK)
-		fprintf(json, "null");
-	else
-		json_string(res->reason);
-	for (i = 0; res->verdict == OK && i < res->figures; i++) {
-		fprintf(json, ", \"%s\": ", res->figure[i].name);
-		if (isnan(res->figure[i].value))
-			fprintf(json, "null");
-		else
-			fprintf(json, "%.10g", res->figure[i].value);
-	}
-	fprintf(json, "}");
-}
-
-static inline void json_close(const char *path)
-{
-	bool good;
-
-	fprintf(json, "\n  ]\n}\n");
-	good = !ferror(json);
-	if (!fclose(json) && good)
-		return;
-	perror(path);
-	exit(EXIT_FAILURE);
 }
 
 /*
@@ -336,21 +245,158 @@ static inline void sleep_until(long long ns)
 		;
 }
 
-/* What the kernel has for CPU @cpu, or any if that is negative. */
-static inline void json_cpu(int cpu)
+/*
+ * A case ends. With --json it goes to a file, too; whether that can be written
+ * is known before the measurement.
+ */
+
+static inline void json_string(const char *s)
+{
+	putc('"', json);
+	for (; *s; s++) {
+		unsigned char ch = *s;
+
+		if (ch == '"' || ch == '\\')
+			fprintf(json, "\\%c", ch);
+		else if (ch < 0x20 || ch >= 0x7f)
+			fprintf(json, "\\u%04x", ch);
+		else
+			putc(ch, json);
+	}
+	putc('"', json);
+}
+
+/* @cpu: negative for any. @fmt: what else the program says: "\"seed\": 4,\n  " */
+static inline __printf(4, 5) void json_begin(const char *benchmark,
+					     const char *unit, int cpu,
+					     const char *fmt, ...)
 {
 	const char *autogroup = "null";
+	struct utsname uts = {};
 	char text[16];
+	va_list args;
 
+	if (!json_path)
+		return;
+	json = fopen(json_path, "we");
+	if (!json) {
+		perror(json_path);
+		exit(EXIT_FAILURE);
+	}
+	uname(&uts);
+	fprintf(json, "{\n  \"benchmark\": \"%s\",\n  \"version\": 1,\n",
+		benchmark);
+	fprintf(json, "  \"unit\": \"%s\",\n  \"bits\": %zu,\n", unit,
+		sizeof(long) * 8);
+	fprintf(json, "  \"kernel\": ");
+	json_string(uts.release);
 	if (read_text("/proc/sys/kernel/sched_autogroup_enabled", text,
 		      sizeof(text)))
 		autogroup = *text == '0' ? "false" : "true";
 	if (cpu < 0)
-		fprintf(json, "  \"cpu\": null,\n");
+		fprintf(json, ",\n  \"cpu\": null");
 	else
-		fprintf(json, "  \"cpu\": %d,\n", cpu);
-	fprintf(json, "  \"tick_ns\": %lld,\n  \"autogroup\": %s,\n",
+		fprintf(json, ",\n  \"cpu\": %d", cpu);
+	fprintf(json, ",\n  \"tick_ns\": %lld,\n  \"autogroup\": %s,\n  ",
 		tick_ns(), autogroup);
+	va_start(args, fmt);
+	vfprintf(json, fmt, args);
+	va_end(args);
+	fprintf(json, "\"cases\": [");
+	/* Or a child would write it as well. */
+	fflush(json);
+}
+
+/* Print it, and make room for the problem of the next one. */
+static inline void end_case(struct result *res)
+{
+	static const char *separator = "\n";
+	int i;
+
+	res->verdict = problem->verdict;
+	strcpy(res->reason, problem->reason);
+	memset(problem, 0, sizeof(*problem));
+	nr_cases[res->verdict]++;
+
+	printf("%s:", res->name);
+	if (res->verdict != OK) {
+		printf(" %s: %s", res->verdict == SKIP ? "skipped" : "FAILED",
+		       res->reason);
+		res->figures = 0;
+	}
+	for (i = 0; i < res->figures; i++)
+		printf(" %s %.10g", res->figure[i].name, res->figure[i].value);
+	printf("\n");
+	fflush(stdout);
+	if (!json)
+		return;
+
+	fprintf(json, "%s    {\"name\": ", separator);
+	separator = ",\n";
+	json_string(res->name);
+	fprintf(json, ", %s\"status\": \"%s\", \"reason\": ", res->more,
+		verdict_names[res->verdict]);
+	if (res->verdict == OK)
+		fprintf(json, "null");
+	else
+		json_string(res->reason);
+	for (i = 0; i < res->figures; i++) {
+		if (isnan(res->figure[i].value))
+			fprintf(json, ", \"%s\": null", res->figure[i].name);
+		else
+			fprintf(json, ", \"%s\": %.10g", res->figure[i].name,
+				res->figure[i].value);
+	}
+	fprintf(json, "}");
+}
+
+/* Returns the exit status of the program, which ends here. */
+static inline int end_cases(void)
+{
+	bool good;
+
+	if (json) {
+		fprintf(json, "\n  ]\n}\n");
+		good = !ferror(json);
+		if (fclose(json) || !good) {
+			perror(json_path);
+			return EXIT_FAILURE;
+		}
+	}
+	if (nr_cases[FAIL])
+		return EXIT_FAILURE;
+
+	return nr_cases[OK] ? EXIT_SUCCESS : EXIT_SKIPPED;
+}
+
+static inline void sleep_ns(long long ns)
+{
+	sleep_until(now_ns() + ns);
+}
+
+/* This makes no system call, at which the task could be preempted. */
+static inline void work_loops(unsigned long loops)
+{
+	while (loops--)
+		asm volatile ("" : : : "memory");
+}
+
+/* The shortest of several runs counts: the longer ones were interrupted. */
+static inline unsigned long loops_in(long long ns)
+{
+	const unsigned long loops = 100000;
+	long long best = LLONG_MAX, took;
+	int i;
+
+	for (i = 0; i < 10; i++) {
+		took = now_ns();
+		work_loops(loops);
+		took = now_ns() - took;
+		if (took > 0 && took < best)
+			best = took;
+	}
+
+	return (double)loops * ns / best + 1;
 }
 
 /*
@@ -383,7 +429,7 @@ static inline bool pin_to(int cpu)
 	return !sched_setaffinity(0, sizeof(mask), mask);
 }
 
-/* Whatever ends the parent ends the child. */
+/* Whatever ends the parent ends the child. Its credentials must not change. */
 static inline pid_t fork_bound(void)
 {
 	pid_t parent = getpid();
@@ -392,11 +438,70 @@ static inline pid_t fork_bound(void)
 	pid = fork();
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		/* If it ended before, nothing will arrive. */
 		if (getppid() != parent)
 			_exit(1);
 	}
 
 	return pid;
+}
+
+/* A task of the case that runs. */
+static inline pid_t fork_task(void)
+{
+	pid_t pid = fork_bound();
+
+	if (pid < 0)
+		report(FAIL, "fork: %s", strerror(errno));
+
+	return pid;
+}
+
+/* Wait for a child that was told to end, or is made to; none if fork() failed. */
+static inline int end_task(pid_t pid, bool force)
+{
+	int status = 0;
+
+	if (pid <= 0)
+		return 0;
+	if (force)
+		kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+
+	return status;
+}
+
+/* With a limit, so that a task which is lost does not take the CPU for long. */
+static inline bool become_fifo(int priority, int flags)
+{
+	const struct sched_param param = { .sched_priority = priority };
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_RTTIME, &limit)) {
+		limit.rlim_cur = MIN(limit.rlim_cur, FIFO_SECONDS * USEC_PER_SEC);
+		limit.rlim_max = MIN(limit.rlim_max,
+				     (FIFO_SECONDS + 1) * USEC_PER_SEC);
+		setrlimit(RLIMIT_RTTIME, &limit);
+	}
+
+	/* The function of musl always fails. */
+	return !syscall(SYS_sched_setscheduler, 0, SCHED_FIFO | flags, &param);
+}
+
+/* SCHED_OTHER; @slice in ns, 0 for the default. */
+static inline bool become_fair(int nice, long long slice)
+{
+	/* As struct sched_attr, which not all C libraries have. */
+	const struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t slice, deadline, period;
+	} attr = { .size = sizeof(attr), .nice = nice, .slice = slice };
+
+	return !syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
 static volatile pid_t measuring;
@@ -632,6 +737,20 @@ static inline void check_child(const char *who, int status)
 		report(FAIL, "the %s gave up", who);
 }
 
+/* A case in a process of its own, which all its tasks end with. @res: shared */
+static inline void run_apart(void (*measure)(struct result *res, void *arg),
+			     struct result *res, void *arg)
+{
+	pid_t pid = fork_task();
+
+	if (!pid) {
+		measure(res, arg);
+		_exit(0);
+	}
+	check_child("case", end_task(pid, false));
+	end_case(res);
+}
+
 /*
  * Options.
  */
@@ -763,6 +882,9 @@ static inline void set_option(const struct option_of *o, char *text)
 		break;
 	}
 }
+
+#define JSON_OPTION	{ .name = "json", .kind = TEXT, .value = &json_path,	\
+			  .help = "a file for the results" }
 
 static inline __noreturn void show_help(const struct option_of *options,
 					const char *about)

@@ -11,8 +11,6 @@
  */
 #include "bench_helpers.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <cblas.h>
 
 #define N		200
@@ -20,21 +18,6 @@
 
 static double seconds = 1;
 static unsigned long slice_us, nr_cpus = 1;
-static char *json_path;
-
-/* The slice of this task and of those that it makes. */
-static void set_slice(void)
-{
-	struct {
-		unsigned int size, policy;
-		unsigned long long flags;
-		int nice, priority;
-		unsigned long long slice, deadline, period;
-	} attr = { .size = sizeof(attr), .slice = slice_us * NSEC_PER_USEC };
-
-	if (slice_us && syscall(SYS_sched_setattr, 0, &attr, 0))
-		report(SKIP, "sched_setattr: %s", strerror(errno));
-}
 
 /* Use the first CPUs of those that we may use. */
 static void pin_to_some(void)
@@ -75,17 +58,19 @@ static long long used(const clockid_t *clock, int hogs)
 static void measure(struct result *res, int threads, int hogs)
 {
 	long long start, took, before, calls = 0;
-	clockid_t clock[MAX_HOGS];
+	clockid_t clock[MAX_HOGS] = {};
 	pid_t pid[MAX_HOGS];
 	int i;
 
 	snprintf(res->name, sizeof(res->name), "threads-%d-hogs-%d", threads, hogs);
 	pin_to_some();
-	set_slice();
+	/* Of this task and of those that it makes. */
+	if (slice_us && !become_fair(0, slice_us * NSEC_PER_USEC))
+		report(SKIP, "sched_setattr: %s", strerror(errno));
 	openblas_set_num_threads(threads);
 	multiply();
 	for (i = 0; i < hogs; i++) {
-		pid[i] = fork_bound();
+		pid[i] = fork_task();
 		while (!pid[i])
 			__asm__ volatile ("" : : : "memory");
 		clock_getcpuclockid(pid[i], &clock[i]);
@@ -101,10 +86,8 @@ static void measure(struct result *res, int threads, int hogs)
 	if (hogs)
 		add_figure(res, "hogs_percent",
 			   100.0 * (used(clock, hogs) - before) / took);
-	for (i = 0; i < hogs; i++) {
-		kill(pid[i], SIGKILL);
-		waitpid(pid[i], NULL, 0);
-	}
+	while (hogs--)
+		end_task(pid[hogs], true);
 }
 
 int main(int argc, char **argv)
@@ -116,8 +99,7 @@ int main(int argc, char **argv)
 		  .help = "slices of all tasks in us, 0 for the default" },
 		{ .name = "cpus", .kind = WHOLE, .value = &nr_cpus, .min = 1, .max = 64,
 		  .help = "how many CPUs all tasks use together" },
-		{ .name = "json", .kind = TEXT, .value = &json_path,
-		  .help = "a file for the results" },
+		JSON_OPTION,
 		{}
 	};
 	int i, threads, hogs;
@@ -131,12 +113,7 @@ int main(int argc, char **argv)
 		execv("/proc/self/exe", argv);
 	}
 	problem = map_shared(sizeof(*problem));
-	if (json_path) {
-		json_open(json_path);
-		json_head("blas_yield", "ns");
-		json_cpu(-1);
-		fprintf(json, "  \"cases\": [\n");
-	}
+	json_begin("blas_yield", "ns", -1, "\"seconds\": %g,\n  ", seconds);
 	for (i = optind; i < argc; i++) {
 		struct result res = {};
 
@@ -145,11 +122,7 @@ int main(int argc, char **argv)
 			usage_error("%s: not THREADS:HOGS", argv[i]);
 		measure(&res, threads, hogs);
 		end_case(&res);
-		if (json)
-			json_case(&res, "");
 	}
-	if (json)
-		json_close(json_path);
 
-	return exit_status();
+	return end_cases();
 }

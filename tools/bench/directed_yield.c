@@ -16,9 +16,9 @@
 #include <linux/kvm.h>
 #include <linux/kvm_para.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 
 #define MAX_HOGS	7
+#define SLICE		(2800 * NSEC_PER_USEC)
 #define START		(2 * NSEC_PER_SEC)
 #define MEASURE		(2 * NSEC_PER_SEC)
 
@@ -48,20 +48,6 @@ static const unsigned char names[] = {
 	0xeb, 0xe2,				/*    jmp 1b */
 };
 
-/* As struct sched_attr, which not all C libraries have. */
-static const struct {
-	uint32_t size, policy;
-	uint64_t flags;
-	int32_t nice;
-	uint32_t priority;
-	uint64_t slice, deadline, period;
-} slices = { .size = 48, .slice = 2800000 };
-
-static bool set_slice(void)
-{
-	return !syscall(SYS_sched_setattr, 0, &slices, 0);
-}
-
 static bool set_vcpu(int vcpu, int entry)
 {
 	struct kvm_mp_state state = { KVM_MP_STATE_RUNNABLE };
@@ -83,7 +69,7 @@ static bool set_vcpu(int vcpu, int entry)
 
 static void *run_vcpu(void *vcpu)
 {
-	set_slice();
+	become_fair(0, SLICE);
 	for (;;)
 		ioctl((long)vcpu, KVM_RUN, 0);
 	return NULL;
@@ -118,23 +104,23 @@ static const char *start(struct guest *guest)
 	return NULL;
 }
 
-static long long sleep_ns(long long ns)
+static void measure(struct result *res, void *arg)
 {
-	sleep_until(now_ns() + ns);
-	return ns;
-}
-
-static void measure(struct result *res, struct guest *guest, int hogs)
-{
+	struct guest *guest = map_shared(sizeof(*guest));
+	int hogs = *(int *)arg, i;
 	const char *missing;
 	unsigned int calls, ran;
 	pid_t pid[MAX_HOGS];
 	long long left;
-	int i;
 
+	/* It wakes up beside the hogs; these and the virtual CPUs are SCHED_OTHER. */
+	if (!become_fifo(50, SCHED_RESET_ON_FORK)) {
+		report(SKIP, "SCHED_FIFO: %s", strerror(errno));
+		return;
+	}
 	for (i = 0; i < hogs; i++) {
-		pid[i] = fork_bound();
-		if (!pid[i] && !set_slice())
+		pid[i] = fork_task();
+		if (!pid[i] && !become_fair(0, SLICE))
 			_exit(1);
 		while (!pid[i])
 			;
@@ -143,53 +129,42 @@ static void measure(struct result *res, struct guest *guest, int hogs)
 	if (missing)
 		report(SKIP, "%s", missing);
 	for (left = START; !missing && left > 0 &&
-	     !__atomic_load_n(&guest->calls, __ATOMIC_RELAXED);)
-		left -= sleep_ns(NSEC_PER_MSEC);
+	     !__atomic_load_n(&guest->calls, __ATOMIC_RELAXED); left -= NSEC_PER_MSEC)
+		sleep_ns(NSEC_PER_MSEC);
 	calls = __atomic_load_n(&guest->calls, __ATOMIC_RELAXED);
 	ran = __atomic_load_n(&guest->ran, __ATOMIC_RELAXED);
 	if (!missing && calls)
 		sleep_ns(MEASURE);
 	calls = __atomic_load_n(&guest->calls, __ATOMIC_RELAXED) - calls;
 	ran = __atomic_load_n(&guest->ran, __ATOMIC_RELAXED) - ran;
-	for (i = 0; i < hogs; i++) {
-		kill(pid[i], SIGKILL);
-		waitpid(pid[i], NULL, 0);
-	}
+	for (i = 0; i < hogs; i++)
+		end_task(pid[i], true);
 	if (!missing && calls < 20)
 		report(SKIP, "the virtual CPUs hardly run: %u calls", calls);
 	add_figure(res, "calls", calls);
 	add_figure(res, "ran_percent", calls ? 100. * ran / calls : NAN);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	const struct sched_param param = { .sched_priority = 50 };
-	struct result res;
-	int hogs, status;
+	const struct option_of options[] = { JSON_OPTION, {} };
+	struct result *res;
+	int hogs;
 
+	read_options(argc, argv, false, options,
+		     "Usage: directed_yield [OPTION]...\n"
+		     "How often KVM's directed yield runs the virtual CPU that it names.");
 	problem = map_shared(sizeof(*problem));
-	/* It wakes up beside the hogs; these and the virtual CPUs are not SCHED_FIFO. */
-	if (!pin_to(first_cpu()) || sched_setscheduler(0, SCHED_FIFO, &param)) {
-		fprintf(stderr, "directed_yield: needs root, for SCHED_FIFO\n");
-		return EXIT_FAILURE;
-	}
+	res = map_shared(sizeof(*res));
+	pin_to(first_cpu());
+	json_begin("directed_yield", "percent", first_cpu(), "\"slice\": %lld,\n  ",
+		   SLICE);
 	for (hogs = 1; hogs <= MAX_HOGS; hogs += 2) {
-		pid_t pid;
-
-		memset(&res, 0, sizeof(res));
-		snprintf(res.name, sizeof(res.name), "directed-yield-hogs-%d", hogs);
+		memset(res, 0, sizeof(*res));
+		snprintf(res->name, sizeof(res->name), "directed-yield-hogs-%d", hogs);
 		/* The virtual CPUs end with the process. */
-		pid = fork_bound();
-		if (!pid) {
-			struct guest *guest = map_shared(sizeof(*guest));
-
-			measure(&res, guest, hogs);
-			end_case(&res);
-			_exit(res.verdict);
-		}
-		if (waitpid(pid, &status, 0) < 0 || !WIFEXITED(status))
-			return EXIT_FAILURE;
-		nr_cases[WEXITSTATUS(status)]++;
+		run_apart(measure, res, &hogs);
 	}
-	return exit_status();
+
+	return end_cases();
 }

@@ -144,7 +144,6 @@ static struct record *records;
 
 static double seconds = 1;
 static unsigned long seed = 1, mem_mb = 64;
-static char *json_path;
 static int cpu;
 
 static unsigned long grain_loops;
@@ -203,29 +202,6 @@ static long long work_of(const struct periodic *p, long long number)
 {
 	return p->period * (p->percent < 0 ? x_share[number % X_SHARES] :
 			    p->percent) / 100;
-}
-
-static void work_loops(unsigned long loops)
-{
-	while (loops--)
-		asm volatile ("" : : : "memory");
-}
-
-/* From the shortest of some runs: what is longer was interrupted. */
-static unsigned long loops_in(long long ns)
-{
-	long long best = LLONG_MAX, start;
-	int i;
-
-	for (i = 0; i < 10; i++) {
-		start = now_ns();
-		work_loops(100000);
-		start = now_ns() - start;
-		if (start > 0 && start < best)
-			best = start;
-	}
-
-	return 100000.0 * ns / best + 1;
 }
 
 /* Returns the CPU time used, some microseconds more than @ns. */
@@ -427,12 +403,10 @@ static void add_figures(struct result *res)
 
 static pid_t start_process(bool has_task, bool has_load)
 {
-	pid_t pid = fork_bound();
+	pid_t pid = fork_task();
 
 	if (!pid)
 		run_process(has_task, has_load);
-	if (pid < 0)
-		report(FAIL, "fork: %s", strerror(errno));
 
 	return pid;
 }
@@ -489,24 +463,6 @@ static const char *open_files(void)
 	return NULL;
 }
 
-static void write_json(void)
-{
-	char more[160];
-
-	json_head("interactive_latency", "ns");
-	json_cpu(cpu);
-	fprintf(json, "  \"seconds\": %g,\n  \"seed\": %lu,\n", seconds, seed);
-	fprintf(json, "  \"mem_mb\": %lu,\n  \"cases\": [\n", mem_mb);
-	for (row = rows; row->task; row++) {
-		snprintf(more, sizeof(more),
-			 "\"task\": \"%s\", \"load\": \"%s\", \"layout\": \"%s\", \"period_ns\": %lld, ",
-			 task_names[row->task - tasks], load_names[row->load - loads],
-			 layout_names[row->layout], row->task->period);
-		json_case(&row->result, more);
-	}
-	json_close(json_path);
-}
-
 /* All rows of the tasks, loads and layouts that are wanted. */
 static void list_rows(void)
 {
@@ -529,6 +485,10 @@ static void list_rows(void)
 		snprintf(row->result.name, sizeof(row->result.name), "%s-%s-%s",
 			 task_names[task], load_names[load],
 			 layout_names[layout]);
+		snprintf(row->result.more, sizeof(row->result.more),
+			 "\"task\": \"%s\", \"load\": \"%s\", \"layout\": \"%s\", \"period_ns\": %lld, ",
+			 task_names[task], load_names[load],
+			 layout_names[layout], tasks[task].period);
 		row++;
 	}
 }
@@ -547,10 +507,8 @@ static int measure(void)
 			run_row();
 		end_case(&row->result);
 	}
-	if (json)
-		write_json();
 
-	return exit_status();
+	return end_cases();
 }
 
 int main(int argc, char **argv)
@@ -570,8 +528,7 @@ int main(int argc, char **argv)
 		  .max = 4095, .help = "memory of memload" },
 		{ .name = "seed", .kind = WHOLE, .value = &seed, .max = UINT_MAX,
 		  .help = "for what is random" },
-		{ .name = "json", .kind = TEXT, .value = &json_path,
-		  .help = "a file for the results" },
+		JSON_OPTION,
 		{}
 	};
 
@@ -581,8 +538,9 @@ int main(int argc, char **argv)
 		      "How long interactive tasks wait for the CPU beside loads. Lists have commas in\n"
 		      "them; by default all tasks, beside none, burn, compile, memload, as processes.");
 	list_rows();
-	if (json_path)
-		json_open(json_path);
+	json_begin("interactive_latency", "ns", cpu,
+		   "\"seconds\": %g,\n  \"seed\": %lu,\n  \"mem_mb\": %lu,\n  ",
+		   seconds, seed, mem_mb);
 	signal(SIGALRM, SIG_DFL);
 	problem = map_shared(sizeof(*problem));
 	sh = map_shared(sizeof(*sh));

@@ -72,7 +72,6 @@ struct caches {
 	unsigned int nr;
 };
 
-static struct result results[ARRAY_SIZE(port_sets)];
 static int nr_tasks;
 
 static bool read_memory(struct memory *mem)
@@ -212,9 +211,7 @@ static bool wait_for_reports(int done)
 			return false;
 		}
 		if (error) {
-			report(error == EPERM || error == ENOSYS ? SKIP : FAIL,
-			       "ioperm: %s%s", strerror(error), error == EPERM ?
-			       " (not root, or kernel lockdown)" : "");
+			report_refused("ioperm", error);
 			return false;
 		}
 	}
@@ -291,26 +288,13 @@ static void measure_case(const struct port_set *set, struct result *res)
 					      per_task));
 }
 
-static void write_json(const char *path)
-{
-	unsigned int i;
-
-	json_head("ioperm_memory", "bytes");
-	fprintf(json, "  \"tasks\": %d,\n  \"cases\": [\n", nr_tasks);
-	for (i = 0; i < ARRAY_SIZE(results); i++)
-		json_case(&results[i], "");
-	json_close(path);
-}
-
 int main(int argc, char **argv)
 {
-	const char *json_path = NULL;
 	unsigned long tasks = 250;
 	const struct option_of options[] = {
 		{ .name = "tasks", .kind = WHOLE, .value = &tasks, .min = 1,
 		  .max = MAX_TASKS, .help = "how many have them (default 250)" },
-		{ .name = "json", .kind = TEXT, .value = &json_path,
-		  .help = "a file for the results" },
+		JSON_OPTION,
 		{}
 	};
 	unsigned int i;
@@ -319,9 +303,7 @@ int main(int argc, char **argv)
 		     "Usage: ioperm_memory [OPTION]...\n"
 		     "Measure how much memory, in bytes, the kernel takes for I/O permissions.");
 	nr_tasks = tasks;
-	if (json_path)
-		json_open(json_path);
-
+	json_begin("ioperm_memory", "bytes", -1, "\"tasks\": %d,\n  ", nr_tasks);
 	problem = map_shared(sizeof(*problem));
 	signal(SIGCHLD, SIG_DFL);
 	/* Whoever started this may have had ports, they are inherited. */
@@ -330,12 +312,12 @@ int main(int argc, char **argv)
 	printf("%d tasks, in bytes\n", nr_tasks);
 	fflush(stdout);
 	for (i = 0; i < ARRAY_SIZE(port_sets); i++) {
-		strcpy(results[i].name, port_sets[i].name);
-		measure_case(&port_sets[i], &results[i]);
-		end_case(&results[i]);
-	}
-	if (json)
-		write_json(json_path);
+		struct result res = {};
 
-	return exit_status();
+		strcpy(res.name, port_sets[i].name);
+		measure_case(&port_sets[i], &res);
+		end_case(&res);
+	}
+
+	return end_cases();
 }

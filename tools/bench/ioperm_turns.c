@@ -5,25 +5,17 @@
  * Each argument is a case: a name, '=', and the ports of each task, separated
  * by commas: none, all, iopl (after iopl(3)), '=' (those of the first task, by
  * fork()), or ranges such as 0x378-0x37a+0xdc00-0xdc07 or 0/1024, a port in each
- * 1024. '~' in front: the task enables or disables port 0x90 each time before it yields. 'up' or 'down' alone:
- * the time in which one task enables a port in each of the 128 lines, one by one.
+ * 1024. '~' in front: the task enables or disables port 0x90 each time before
+ * it yields. 'up' or 'down' alone: the time in which one task enables a port in
+ * each of the 128 lines, one by one.
  *
- * Prints the case and the median in TSC ticks, of ROUNDS calls of sched_yield() by
- * the first task, and with --json FILE as first arguments writes what
- * ioperm_latency would. A case that could not run ends the program with 1. No port is
- * accessed.
+ * The figure is the median in TSC ticks of ROUNDS calls of sched_yield() by the
+ * first task. A case is skipped where ioperm() or SCHED_FIFO is refused. No port
+ * is accessed.
  */
-#define _GNU_SOURCE
-#include <err.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "bench_helpers.h"
+
 #include <sys/io.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <x86intrin.h>
 
 #define ROUNDS		4000
@@ -32,12 +24,22 @@
 #define GROWTHS		50
 #define NR_PORTS	65536
 #define LINE		512
-#define MAX_TASKS	8
+
+/* Apart, so that what is timed has nothing of it. */
+static __noreturn __attribute__((cold, noinline)) void
+give_up(unsigned long from, unsigned long num, int on)
+{
+	if (errno != EPERM && errno != ENOSYS)
+		report(FAIL, "ioperm(%#lx, %lu, %d): %s", from, num, on,
+		       strerror(errno));
+	report_refused("ioperm", errno);
+	_exit(1);
+}
 
 static void enable(unsigned long from, unsigned long num, int on)
 {
 	if (ioperm(from, num, on))
-		err(1, "ioperm(%#lx, %lu, %d)", from, num, on);
+		give_up(from, num, on);
 }
 
 /* Returns whether the task changes its ports in each turn. */
@@ -48,8 +50,10 @@ static int take_ports(const char *ports)
 
 	ports += changes;
 	if (!strcmp(ports, "iopl")) {
-		if (iopl(3))
-			err(1, "iopl");
+		if (iopl(3)) {
+			report_refused("iopl", errno);
+			_exit(1);
+		}
 	} else if (!strcmp(ports, "all")) {
 		enable(0, NR_PORTS, 1);
 	} else if (strcmp(ports, "none") && strcmp(ports, "=")) {
@@ -65,8 +69,10 @@ static int take_ports(const char *ports)
 				enable(from, to - from + 1, 1);
 			ports = end + 1;
 		} while (*end == '+');
-		if (*end)
-			errx(1, "what is '%s'?", end);
+		if (*end) {
+			report(FAIL, "what is '%s'?", end);
+			_exit(1);
+		}
 	}
 	return changes;
 }
@@ -80,22 +86,16 @@ static void turn(int changes)
 	sched_yield();
 }
 
-static int compare(const void *a, const void *b)
+static long long median(long long *ticks, int nr)
 {
-	unsigned long long x = *(unsigned long long *)a, y = *(unsigned long long *)b;
-
-	return (x > y) - (x < y);
-}
-
-static unsigned long long median(unsigned long long *ticks, int nr)
-{
-	qsort(ticks, nr, sizeof(*ticks), compare);
+	qsort(ticks, nr, sizeof(*ticks), compare_ns);
 	return ticks[nr / 2];
 }
 
-static unsigned long long growth(int down)
+static long long growth(int down)
 {
-	unsigned long long ticks[GROWTHS], start;
+	unsigned long long start;
+	long long ticks[GROWTHS];
 
 	for (int i = 0; i < GROWTHS; i++) {
 		start = __rdtsc();
@@ -107,21 +107,16 @@ static unsigned long long growth(int down)
 	return median(ticks, GROWTHS);
 }
 
-static unsigned long long rounds(char *tasks)
+static long long rounds(char *tasks)
 {
-	static unsigned long long ticks[ROUNDS];
+	static long long ticks[ROUNDS];
 	char *first = strsep(&tasks, ","), *other;
 	int changes = 0, shares = tasks && *tasks == '=';
 
 	if (shares)
 		changes = take_ports(first);
 	while ((other = strsep(&tasks, ","))) {
-		pid_t child = fork();
-
-		if (child < 0)
-			err(1, "fork");
-		if (!child) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (!fork_task()) {
 			changes = take_ports(other);
 			for (;;)
 				turn(changes);
@@ -137,60 +132,56 @@ static unsigned long long rounds(char *tasks)
 		turn(changes);
 		ticks[i] = __rdtsc() - start;
 	}
+	/* It would have gone on. */
+	if (waitpid(-1, NULL, WNOHANG) > 0)
+		report(FAIL, "another task ended");
 	return median(ticks, ROUNDS);
 }
 
 /* How ioperm_latency calls what has so many tasks. */
 static const char *kind_of(const char *tasks)
 {
-	const char *comma = tasks ? strchr(tasks, ',') : NULL;
+	const char *comma = strchr(tasks, ',');
 
 	return !comma ? "call" : strchr(comma + 1, ',') ? "round" : "switch";
 }
 
+static void measure(struct result *res, void *tasks)
+{
+	/* The lowest priority: what the machine needs to go on comes first. */
+	if (!become_fifo(1, 0))
+		report(SKIP, "SCHED_FIFO: %s", strerror(errno));
+	else if (!strcmp(tasks, "up") || !strcmp(tasks, "down"))
+		add_figure(res, "p50", growth(!strcmp(tasks, "down")));
+	else
+		add_figure(res, "p50", rounds(tasks));
+}
+
 int main(int argc, char **argv)
 {
-	struct sched_param param = { .sched_priority = 1 };
-	int status, failed = 0;
-	FILE *json = NULL;
-	cpu_set_t cpu;
+	const struct option_of options[] = { JSON_OPTION, {} };
+	struct result *res;
+	char *name;
 
-	CPU_ZERO(&cpu);
-	CPU_SET(sched_getcpu(), &cpu);
-	if (sched_setaffinity(0, sizeof(cpu), &cpu) ||
-	    sched_setscheduler(0, SCHED_FIFO, &param))
-		err(1, "SCHED_FIFO on one CPU");
-	if (argc > 2 && !strcmp(argv[1], "--json")) {
-		json = fopen(argv[2], "w");
-		if (!json)
-			err(1, "%s", argv[2]);
-		fprintf(json, "{\"benchmark\": \"ioperm_turns\", \"unit\": \"tsc\", \"cases\": [");
-		fflush(json);
+	read_options(argc, argv, true, options,
+		     "Usage: ioperm_turns [OPTION]... NAME=PORTS,PORTS...\n"
+		     "How long a round takes of tasks with I/O ports that run in turn on one CPU.");
+	for (int i = optind; i < argc; i++) {
+		if (!strchr(argv[i], '='))
+			usage_error("%s: not NAME=PORTS", argv[i]);
 	}
-	for (int i = json ? 3 : 1; i < argc; i++) {
-		/* Each case in a process of its own, whose end is that of its tasks. */
-		pid_t child = fork();
-
-		if (!child) {
-			char *name = strsep(&argv[i], "=");
-			int down = !strcmp(name, "down");
-			const char *kind = kind_of(argv[i]);
-			unsigned long long p50 = argv[i] ? rounds(argv[i]) : growth(down);
-
-			printf("%s %llu\n", name, p50);
-			fflush(stdout);
-			if (json) {
-				fprintf(json, "%s\n{\"name\": \"%s\", \"kind\": \"%s\", \"status\": \"ok\", "
-					"\"rounds\": %d, \"p50\": %llu}", i > 3 ? "," : "", name, kind,
-					argv[i] ? ROUNDS : GROWTHS, p50);
-				fflush(json);
-			}
-			_exit(0);
-		}
-		if (child < 0 || waitpid(child, &status, 0) < 0 || status)
-			failed = 1;
+	problem = map_shared(sizeof(*problem));
+	res = map_shared(sizeof(*res));
+	pin_to(sched_getcpu());
+	json_begin("ioperm_turns", "tsc", sched_getcpu(), "\"rounds\": %d,\n  ", ROUNDS);
+	for (int i = optind; i < argc; i++) {
+		memset(res, 0, sizeof(*res));
+		name = strsep(&argv[i], "=");
+		snprintf(res->name, sizeof(res->name), "%s", name);
+		snprintf(res->more, sizeof(res->more), "\"kind\": \"%s\", ",
+			 kind_of(argv[i]));
+		run_apart(measure, res, argv[i]);
 	}
-	if (json && (fprintf(json, "\n]}\n") < 0 || fclose(json)))
-		err(1, "--json");
-	return failed;
+
+	return end_cases();
 }

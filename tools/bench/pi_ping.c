@@ -121,7 +121,7 @@ static struct shared *sh;
 static double seconds = 1.5;
 static int periods, cpu;
 static enum layout layout = PROCESSES;
-static char *json_path, *loads = "0,1,2,4,8,16,32,64,128,256,512,1024";
+static char *loads = "0,1,2,4,8,16,32,64,128,256,512,1024";
 static const char *skip_all;
 /* Digits per second of the reference. */
 static double reference;
@@ -506,24 +506,6 @@ static void run_row(void)
 		add_answers();
 }
 
-static void write_json(void)
-{
-	char more[64];
-
-	json_head("pi_ping", "ns");
-	json_cpu(cpu);
-	fprintf(json, "  \"period_ns\": %lld,\n  \"seconds\": %g,\n", PERIOD,
-		periods * (double)PERIOD / NSEC_PER_SEC);
-	fprintf(json, "  \"layout\": \"%s\",\n  \"cases\": [\n",
-		layout_names[layout]);
-	for (row = rows; *row->result.name; row++) {
-		snprintf(more, sizeof(more), "\"load\": %d, \"interactive\": %s, ",
-			 row->load, row->interactive ? "true" : "false");
-		json_case(&row->result, more);
-	}
-	json_close(json_path);
-}
-
 static void add_row(int load, bool interactive)
 {
 	if (row == rows + MAX_ROWS)
@@ -532,16 +514,17 @@ static void add_row(int load, bool interactive)
 	row->interactive = interactive;
 	snprintf(row->result.name, sizeof(row->result.name),
 		 interactive ? "load-%d" : "reference", load);
+	snprintf(row->result.more, sizeof(row->result.more),
+		 "\"load\": %d, \"interactive\": %s, ", load,
+		 interactive ? "true" : "false");
 	row++;
 }
 
 static int measure(void)
 {
-	const struct sched_param param = { .sched_priority = 50 };
-
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	/* We shall wake up in time beside any load; without it, if must be. */
-	sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param);
+	become_fifo(50, SCHED_RESET_ON_FORK);
 	printf("%s, CPU %d, tick %lld ns, %d periods\n",
 	       layout_names[layout], cpu, tick_ns(), periods);
 	fflush(stdout);
@@ -553,10 +536,8 @@ static int measure(void)
 			run_row();
 		end_case(&row->result);
 	}
-	if (json)
-		write_json();
 
-	return exit_status();
+	return end_cases();
 }
 
 int main(int argc, char **argv)
@@ -570,8 +551,7 @@ int main(int argc, char **argv)
 		  .names = layout_names, .help = "who is grouped with whom" },
 		{ .name = "cpu", .kind = CPU, .value = &cpu,
 		  .help = "the CPU of all tasks, or any for all CPUs" },
-		{ .name = "json", .kind = TEXT, .value = &json_path,
-		  .help = "a file for the results" },
+		JSON_OPTION,
 		{}
 	};
 	char *list, *word;
@@ -587,8 +567,10 @@ int main(int argc, char **argv)
 	while ((word = strsep(&list, ",")))
 		add_row(parse_whole("loads", word, 0, MAX_LOAD), true);
 	periods = seconds * NSEC_PER_SEC / PERIOD + 0.5;
-	if (json_path)
-		json_open(json_path);
+	json_begin("pi_ping", "ns", cpu,
+		   "\"period_ns\": %lld,\n  \"seconds\": %g,\n  \"layout\": \"%s\",\n  ",
+		   PERIOD, periods * (double)PERIOD / NSEC_PER_SEC,
+		   layout_names[layout]);
 	signal(SIGPIPE, SIG_IGN);
 
 	problem = map_shared(sizeof(*problem));

@@ -48,7 +48,6 @@ static const struct {
 };
 
 static unsigned long turns = 20000;
-static char *json_path;
 
 static bool take_ports(const struct program *p)
 {
@@ -56,8 +55,7 @@ static bool take_ports(const struct program *p)
 
 	for (i = 0; i < 2; i++) {
 		if (p->range[i].num && ioperm(p->range[i].from, p->range[i].num, 1)) {
-			report(errno == EPERM || errno == ENOSYS ? SKIP : FAIL,
-			       "ioperm: %s", strerror(errno));
+			report_refused("ioperm", errno);
 			return false;
 		}
 	}
@@ -87,7 +85,7 @@ static bool take_turns(const struct program *p, int in, int out, bool first,
 
 static void measure(struct result *res, const struct program * const *program)
 {
-	int there[2], back[2], status;
+	int there[2], back[2];
 	long long start;
 	pid_t pid;
 
@@ -95,7 +93,7 @@ static void measure(struct result *res, const struct program * const *program)
 		report(FAIL, "pipe: %s", strerror(errno));
 		return;
 	}
-	pid = fork_bound();
+	pid = fork_task();
 	if (!pid) {
 		close(there[1]);
 		_exit(!take_ports(program[1]) ||
@@ -114,8 +112,7 @@ static void measure(struct result *res, const struct program * const *program)
 	ioperm(0, 65536, 0);
 	close(there[1]);
 	close(back[0]);
-	waitpid(pid, &status, 0);
-	check_child("other program", status);
+	check_child("other program", end_task(pid, false));
 }
 
 int main(int argc, char **argv)
@@ -123,8 +120,7 @@ int main(int argc, char **argv)
 	const struct option_of options[] = {
 		{ .name = "turns", .kind = WHOLE, .value = &turns, .min = 1,
 		  .max = 1e9, .help = "turns of each case" },
-		{ .name = "json", .kind = TEXT, .value = &json_path,
-		  .help = "a file for the results" },
+		JSON_OPTION,
 		{}
 	};
 	unsigned int i;
@@ -135,23 +131,14 @@ int main(int argc, char **argv)
 	problem = map_shared(sizeof(*problem));
 	signal(SIGPIPE, SIG_IGN);
 	pin_to(first_cpu());
-	if (json_path) {
-		json_open(json_path);
-		json_head("port_readers", "ns");
-		json_cpu(first_cpu());
-		fprintf(json, "  \"cases\": [\n");
-	}
+	json_begin("port_readers", "ns", first_cpu(), "\"turns\": %lu,\n  ", turns);
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct result res = {};
 
 		strcpy(res.name, cases[i].name);
 		measure(&res, cases[i].program);
 		end_case(&res);
-		if (json)
-			json_case(&res, "");
 	}
-	if (json)
-		json_close(json_path);
 
-	return exit_status();
+	return end_cases();
 }

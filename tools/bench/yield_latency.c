@@ -33,8 +33,6 @@
 
 #include <fnmatch.h>
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 
 #define FEATURES	"/sys/kernel/debug/sched/features"
 #define BIT		"YIELD_TICK"
@@ -229,7 +227,6 @@ enum features { AS_IS, OLD, NEW, BOTH };
 static bool selected[MAX_CASES];
 static int features = AS_IS;
 static int bit_before = -1;
-static const char *json_path;
 static unsigned long loops_per_ms;
 static struct shared *sh;
 /* The case that runs, and its processes: the hogs first. */
@@ -271,34 +268,9 @@ static void add_sample(long long ns)
 		sh->sample[nr] = ns;
 }
 
-/* This makes no system call, at which the task could be preempted. */
-static void work_loops(unsigned long loops)
-{
-	while (loops--)
-		asm volatile ("" : : : "memory");
-}
-
 static void work(int usec)
 {
 	work_loops(usec * loops_per_ms / 1000);
-}
-
-/* The shortest of several runs counts: the longer ones were interrupted. */
-static unsigned long loops_in(long long ns)
-{
-	const unsigned long loops = 100000;
-	long long best = LLONG_MAX, took;
-	int i;
-
-	for (i = 0; i < 10; i++) {
-		took = now_ns();
-		work_loops(loops);
-		took = now_ns() - took;
-		if (took > 0 && took < best)
-			best = took;
-	}
-
-	return (double)loops * ns / best;
 }
 
 static long count_switches(void)
@@ -308,25 +280,6 @@ static long count_switches(void)
 	getrusage(RUSAGE_THREAD, &usage);
 
 	return usage.ru_nvcsw + usage.ru_nivcsw;
-}
-
-/* Not all C libraries define struct sched_attr, so this has its own name. */
-static void become_fair(int nice, long long slice)
-{
-	const struct {
-		uint32_t size, policy;
-		uint64_t flags;
-		int32_t nice;
-		uint32_t priority;
-		uint64_t slice, deadline, period;
-	} attr = { .size = sizeof(attr), .policy = SCHED_OTHER, .nice = nice,
-		   .slice = slice * NSEC_PER_USEC };
-
-	if (!syscall(SYS_sched_setattr, 0, &attr, 0))
-		return;
-	report(errno == EPERM ? SKIP : FAIL, "sched_setattr: %s",
-	       strerror(errno));
-	_exit(1);
 }
 
 /*
@@ -588,7 +541,11 @@ static __noreturn void run_task(int me)
 		nice = c->light;
 	if (c->own_slice && (c->kind == STORM ? me < 0 : me == c->tasks - 1))
 		slice = c->own_slice;
-	become_fair(nice, slice);
+	if (!become_fair(nice, slice * NSEC_PER_USEC)) {
+		report(errno == EPERM ? SKIP : FAIL, "sched_setattr: %s",
+		       strerror(errno));
+		_exit(1);
+	}
 	if (threads()) {
 		run_threads();
 		_exit(0);
@@ -608,13 +565,9 @@ static __noreturn void run_task(int me)
 
 static long long cpu_time(pid_t pid)
 {
-	struct timespec ts = {};
 	clockid_t id;
 
-	if (!clock_getcpuclockid(pid, &id))
-		clock_gettime(id, &ts);
-
-	return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+	return clock_getcpuclockid(pid, &id) ? 0 : clock_ns(id);
 }
 
 /* What the tasks and the hogs have used, how often hogs were preempted. */
@@ -714,15 +667,10 @@ static void add_figures(struct result *res, const struct usage *start,
 	}
 }
 
-static void pause_ns(long long ns)
-{
-	sleep_until(now_ns() + ns);
-}
-
 /* @which: how the feature bit is to be set */
 static void run_case(struct result *res, enum features which)
 {
-	int nr = c->hogs + (threads() ? 1 : c->tasks), i, status, tries;
+	int nr = c->hogs + (threads() ? 1 : c->tasks), i, tries;
 	struct usage start = {}, end = {};
 	pthread_barrierattr_t attr;
 
@@ -740,37 +688,33 @@ static void run_case(struct result *res, enum features which)
 	sh->measuring = c->kind == SWITCH;
 
 	for (i = 0; i < nr; i++) {
-		pid[i] = fork_bound();
+		pid[i] = fork_task();
 		if (!pid[i])
 			run_task(i - c->hogs);
-		if (pid[i] < 0)
-			report(FAIL, "fork: %s", strerror(errno));
 	}
 	if (c->kind != SWITCH && all_well()) {
 		/* Until it is as it will be. */
-		pause_ns(c->kind == STORM ? NSEC_PER_MSEC :
+		sleep_ns(c->kind == STORM ? NSEC_PER_MSEC :
 			 100 * NSEC_PER_MSEC +
 			 c->slice * (c->hogs + 2) * NSEC_PER_USEC);
 		start = get_usage();
 		set(sh->measuring, true);
 		if (c->kind == STORM)
-			pause_ns(1.5 * storm_seconds * NSEC_PER_SEC);
+			sleep_ns(1.5 * storm_seconds * NSEC_PER_SEC);
 		else
-			pause_ns(seconds * c->times * NSEC_PER_SEC);
+			sleep_ns(seconds * c->times * NSEC_PER_SEC);
 		for (tries = 0; tries < 10000 && c->kind == POLITE &&
 		     get(sh->calls) < min_calls; tries++)
-			pause_ns(NSEC_PER_MSEC);
+			sleep_ns(NSEC_PER_MSEC);
 		set(sh->measuring, false);
 		end = get_usage();
 	}
 	for (i = 0; i < nr; i++) {
 		if (pid[i] <= 0)
 			continue;
-		if (c->kind != SWITCH && waitpid(pid[i], &status, WNOHANG))
+		if (c->kind != SWITCH && waitpid(pid[i], NULL, WNOHANG))
 			report(FAIL, "a task ended");
-		if (c->kind != SWITCH)
-			kill(pid[i], SIGKILL);
-		waitpid(pid[i], &status, 0);
+		end_task(pid[i], c->kind != SWITCH);
 	}
 	if (all_well())
 		add_figures(res, &start, &end);
@@ -781,9 +725,7 @@ static int measure(void)
 	static const char * const kinds[] = { "switch", "polite", "poll", "ring",
 		"lock", "ticket", "barrier", "short", "wake", "sleeper",
 		"period", "storm" };
-	const struct sched_param param = { .sched_priority = 50 };
 	const char *kind;
-	char more[300];
 	unsigned int i;
 
 	if (!pin_to(cpu)) {
@@ -792,19 +734,9 @@ static int measure(void)
 	}
 	loops_per_ms = loops_in(NSEC_PER_MSEC);
 	/* Children do not keep it: become_fair(). */
-	sched_setscheduler(0, SCHED_FIFO, &param);
+	become_fifo(50, 0);
 	printf("CPU %d, tick %lld ns, %.0f rounds, %g seconds, storms of %g seconds\n",
 	       cpu, tick_ns(), rounds, seconds, storm_seconds);
-	if (json) {
-		json_head("yield_latency", "ns");
-		json_cpu(cpu);
-		fprintf(json, "  \"rounds\": %.0f,\n  \"seconds\": %g,\n",
-			rounds, seconds);
-		fprintf(json, "  \"phase_us\": %g,\n  \"calls\": %g,\n", phase,
-			min_calls);
-		fprintf(json, "  \"storm_seconds\": %g,\n  \"cases\": [\n",
-			storm_seconds);
-	}
 	for (i = 0; i < nr; i++) {
 		enum features which = features == BOTH ? OLD : features;
 		enum features last = features == BOTH ? NEW : features;
@@ -816,22 +748,18 @@ static int measure(void)
 			run_case(&res, which);
 			if (which)
 				printf("%s ", feature_names[which]);
-			end_case(&res);
 			kind = !strncmp(c->name, "weight", 6) ? "weight" :
 				kinds[c->kind];
-			snprintf(more, sizeof(more),
+			snprintf(res.more, sizeof(res.more),
 				 "\"kind\": \"%s\", \"features\": \"%s\", \"tasks\": %d, \"work_us\": %d, \"section_us\": %d, \"slice_us\": %d, \"hogs\": %d, \"nice\": %d, \"hog_nice\": %d, \"light\": %d, ",
 				 kind, feature_names[which], c->tasks, c->work,
 				 c->section, c->slice, c->hogs, c->nice,
 				 c->hog_nice, c->light);
-			if (json)
-				json_case(&res, more);
+			end_case(&res);
 		}
 	}
-	if (json)
-		json_close(json_path);
 
-	return exit_status();
+	return end_cases();
 }
 
 static int select_cases(const char *pattern, bool all)
@@ -874,8 +802,7 @@ int main(int argc, char **argv)
 		  .help = "also the cases that are many" },
 		{ .name = "features", .kind = NAME, .value = &features,
 		  .names = feature_names, .help = "YIELD_TICK off, on, or each case both ways" },
-		{ .name = "json", .kind = TEXT, .value = &json_path,
-		  .help = "a file for the results" },
+		JSON_OPTION,
 		{ .name = "list", .kind = FLAG, .value = &list,
 		  .help = "print the names of the cases and exit" },
 		{}
@@ -899,10 +826,12 @@ int main(int argc, char **argv)
 		}
 		return EXIT_SUCCESS;
 	}
-	if (json_path)
-		json_open(json_path);
 	if (cpu < 0)
 		cpu = first_cpu();
+	json_begin("yield_latency", "ns", cpu,
+		   "\"rounds\": %.0f,\n  \"seconds\": %g,\n  \"phase_us\": %g,\n  "
+		   "\"calls\": %g,\n  \"storm_seconds\": %g,\n  ",
+		   rounds, seconds, phase, min_calls, storm_seconds);
 	problem = map_shared(sizeof(*problem));
 	sh = map_shared(sizeof(*sh));
 	if (features != AS_IS)

@@ -13,7 +13,7 @@ from functools import partial
 from tools import bare, lab, package
 from tools.core import build_lock, duration, run_main, say
 from tools.count import Count, run_groups
-from tools.gates import boots, checkers, compile
+from tools.gates import boots, checkers, compile, versions
 from tools.records import checks
 from tools.series.apply import begin
 
@@ -23,7 +23,8 @@ GROUPS = {
     "clang": partial(compile.group, tool="clang"),
     "prefixes": compile.group_prefixes, "sparse": checkers.group_sparse,
     "coccicheck": checkers.group_cocci, "kerneldoc": checkers.group_kerneldoc,
-    "docs": checkers.group_docs, "i386": boots.group_i386,
+    "docs": checkers.group_docs, "versions": versions.group,
+    "i386": boots.group_i386, "musl": boots.group_musl,
     "xen": boots.group_xen, "boots": boots.group_boots,
     "installs": boots.group_installs, "bisect": boots.group_bisect,
     "package": package.group, "package-rt": package.group_rt,

@@ -18,11 +18,12 @@ from tools.core import (BUILD, KERNEL, LOGS, RESULTS, ROOT, Fail, digest,
 from tools.count import Count
 from tools.gates.compile import CONFIGS, prefixes
 from tools.guest import check_splat, choose_kvm
-from tools.guest.tiny import boot_tiny
+from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, boot_tiny
 from tools.guest.xen import boot_xen, build_probe
 from tools.selftests import (SECONDS, YIELD_TESTS, arguments_of, boot_runner,
                              boot_yield, count_kunit, count_run, count_yield,
                              install, port_tests, run_installed, run_programs)
+from tools.series.apply import has_yield
 
 XEN = "Xen PV dom0"
 # They stay on the first CPU that they may use; Xen's guests start all others
@@ -37,11 +38,15 @@ INSTALLS = {"in the tree": (), "O= absolute": ("O={0}",),
 RUNNER = f"{SELFTESTS}/kselftest/runner.sh"
 BISECTED = RESULTS / "bisect.json"
 
-def static_tests(suffix: str) -> list[tuple[Path, list[str]]]:
-    """Build the tests of I/O ports ("_32" or "_64") for a guest without
-    libraries; return each with its arguments."""
-    return [(path, arguments_of(path)) for path in build_selftests(port_tests(
-        source("applied"), suffix), flags=("-static",)).values()]
+def static_tests(suffix: str, compiler: str = "gcc",
+                 ) -> list[tuple[Path, list[str]]]:
+    """Build the tests of I/O ports ("_32" or "_64"), or of sched_yield() (""),
+    for a guest without libraries; return each with its arguments."""
+    tree = source("applied")
+    names = port_tests(tree, suffix) if suffix else \
+        selftest_names(tree, "sched", YIELD_TESTS)
+    return [(path, arguments_of(path)) for path in build_selftests(
+        names, compiler=compiler, flags=("-static",)).values()]
 
 
 def count_runs(count: Count, title: str, runs: list[tuple[str, ktap.Run]],
@@ -61,6 +66,30 @@ def group_i386(count: Count) -> None:
         name="gates-i386"), console)
     # No user land reads debugfs here: what the kernel prints as it boots.
     count_kunit(count, "i386", console.read_text(errors="replace"), console)
+
+
+def group_musl(count: Count) -> None:
+    """Built with musl, the tests come to the same as with glibc."""
+    build_kernel("series")
+    for title, suffix, options in (
+            ("ports", "_64", {"append": "no_timer_check"}),
+            ("yield", "", {"cpus": 1, "machine": REPEATABLE,
+                           "append": REPEATABLE_KERNEL})):
+        if not suffix and not has_yield():
+            continue
+        cases = []
+        for compiler in ("gcc", "musl-gcc"):
+            name = f"gates-{compiler}-{title}"
+            runs = boot_tiny(image("series"), static_tests(suffix, compiler),
+                             timeout=1800, seconds=900, bits=64, name=name,
+                             **options)
+            cases.append({(program, case): verdict for program, run in runs
+                          for case, verdict in ktap.parse(
+                              run.output).cases.items()})
+        count_runs(count, "musl", runs, LOGS / f"{name}.console")
+        other = [f"{': '.join(case)} {verdict}" for case, verdict
+                 in cases[1].items() if verdict != cases[0].get(case)]
+        count.test(f"musl: {title}: as with glibc", ", ".join(other))
 
 
 def find_open_ports(probe: Path) -> None:

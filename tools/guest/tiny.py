@@ -90,6 +90,7 @@ def write_archive(place: Path, job: Job, bits: int) -> Path:
         raise Fail(f"a guest runs at most {MAX_ROWS} programs with "
                    f"{MAX_WORDS} words each: ask for less in one")
     root, archive = place / "root", place / "initramfs"
+    root.mkdir()
     files = {f"/{path.name}": path for path, _ in job.programs} | job.also
     for name, path in files.items():
         copy = root / name.lstrip("/")

@@ -200,9 +200,9 @@ def from_package() -> str:
             return commit
 
 
-def from_ksrc(ksrc: str) -> str:
-    """Return the commit of the user's tree, a git clone or a folder, of which
-    what its .gitignore names is left out: it may have been built in."""
+def look_at(ksrc: str) -> tuple[Path, bool, str]:
+    """Return the path of the user's tree, whether it is a git clone, and its
+    version; Fail unless the series goes to it."""
     path = Path(os.path.expanduser(ksrc)).resolve()
     clone = (path / ".git").exists()
     if not path.is_dir():
@@ -216,6 +216,13 @@ def from_ksrc(ksrc: str) -> str:
         raise Fail(f"KSRC={ksrc} is not a Linux source tree: it has no kernel "
                    "Makefile and Kconfig at its top") from None
     accept(version)
+    return path, clone, version
+
+
+def from_ksrc(ksrc: str) -> str:
+    """Return the commit of the user's tree, a git clone or a folder, of which
+    what its .gitignore names is left out: it may have been built in."""
+    path, clone, version = look_at(ksrc)
     make_repo()
     with stage(f"taking Linux {version} from KSRC"):
         if not clone:

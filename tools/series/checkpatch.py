@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.core import KERNEL, Fail, git, need_tool, run_main
+from tools.core import KERNEL, Fail, git, need_tool, run_main, work_begins
 from tools.series.base import REPO
 
 # What checkpatch.pl reads of a kernel tree, or takes one by.
@@ -85,6 +85,7 @@ def checkpatch(mail: str, tree: Path, *options: str) -> None:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
+    work_begins()
     checkpatch(sys.stdin.read(), Path.cwd())
 
 

@@ -7,7 +7,9 @@
 
 leaks=${SOAK_ROOT-}/sys/kernel/debug/kmemleak
 echo clear >"$leaks"
-"$2" --seconds "$1" --seed "$(date +%s)" --hotplug --failslab
+# It ends, and cleans up, when this script is killed, or was already.
+setpriv --pdeathsig TERM sh -c '[ $PPID = "$0" ] && exec "$@"' $$ \
+	"$2" --seconds "$1" --seed "$(date +%s)" --hotplug --failslab
 status=$?
 echo 1..2
 [ $status = 0 ] || printf 'not '

@@ -16,18 +16,21 @@ seconds=$1 program=$2 kind=$3
 tmp=${SOAK_ROOT-}/tmp
 group=${SOAK_ROOT-}/sys/fs/cgroup
 cpu=${SOAK_ROOT-}/sys/devices/system/cpu/cpu1/online
-stress="stress-ng --temp-path $tmp --timeout $seconds --metrics-brief"
-again="while [ \$(date +%s) -lt $(($(date +%s) + seconds)) ]; do"
+# However this script ends, a part does: a command by the signal, unless the end
+# came before that was asked for, a loop soon.
+bound="setpriv --pdeathsig TERM sh -c '[ \$PPID = $$ ] && exec \"\$@\"' bound"
+stress="$bound stress-ng --temp-path $tmp --timeout $seconds --metrics-brief"
+again="while kill -0 $$ && [ \$(date +%s) -lt $(($(date +%s) + seconds)) ]; do"
 # Gives what comes after it a cookie of its own: prctl(PR_SCHED_CORE,
 # PR_SCHED_CORE_CREATE, ...).
 cookie="python3 -c 'import ctypes, os, sys; ctypes.CDLL(None).prctl(62, 1, 0, 0, 0) and \
 sys.exit(\"no core scheduling\"); os.execvp(sys.argv[1], sys.argv[1:])'"
 parts=
 
-# part NAME COMMAND: run it beside the others; keep its words and status.
+# part NAME COMMAND: run it beside the others; keep its words.
 part() {
-	parts="$parts $1"
-	( ( eval "$2" ) >"$tmp/$1.out" 2>&1; echo $? >"$tmp/$1.status" ) &
+	( eval "$2" ) >"$tmp/$1.out" 2>&1 &
+	parts="$parts $1:$!"
 }
 
 mount -t cgroup2 none "$group" 2>/dev/null
@@ -37,16 +40,16 @@ echo 1000 >"$group/heavy/cpu.weight" &&
 	echo "20000 100000" >"$group/throttled/cpu.max"
 cgroups=$?
 
-part nice "nice -n 19 $stress --yield 1"
-part idle "chrt --idle 0 $stress --yield 1"
+part nice "exec nice -n 19 $stress --yield 1"
+part idle "exec chrt --idle 0 $stress --yield 1"
 # Beside the others these two hardly get the CPU to start, with the base's
 # sched_yield() as well.
 sleep 20
-part stress-ng "$stress --yield 4 --switch 2 --wait 2 --sockpair 1"
-part batch "chrt --batch 0 $stress --yield 1"
-part fifo "chrt --fifo 1 $stress --cpu 1 --cpu-load 20"
+part stress-ng "exec $stress --yield 4 --switch 2 --wait 2 --sockpair 1"
+part batch "exec chrt --batch 0 $stress --yield 1"
+part fifo "exec chrt --fifo 1 prlimit --rttime=10000000 $stress --cpu 1 --cpu-load 20"
 # Who writes 0 there moves itself.
-part throttled "echo 0 >$group/throttled/cgroup.procs && $stress --yield 2"
+part throttled "echo 0 >$group/throttled/cgroup.procs && exec $stress --yield 2"
 part hackbench "$again hackbench -g 1 -l 20 || exit 1; done"
 # Its own watchdog takes what is this slow for a hang: it gets its share.
 part yield_latency "echo 0 >$group/heavy/cgroup.procs && $again \
@@ -58,10 +61,9 @@ if [ "$kind" = hotplug ]; then
 	part hotplug "sleep $calm; $again echo 0 >$cpu && sleep 1 && echo 1 >$cpu &&
 		sleep 2 || exit 1; done"
 else
-	part core-1 "$cookie $stress --yield 2 --sockpair 1"
-	part core-2 "$cookie $stress --yield 1 --switch 1"
+	part core-1 "exec $cookie $stress --yield 2 --sockpair 1"
+	part core-2 "exec $cookie $stress --yield 1 --switch 1"
 fi
-wait
 
 number=0
 # result NAME STATUS
@@ -70,9 +72,12 @@ result() {
 	[ "$2" = 0 ] || printf 'not '
 	echo "ok $number $1"
 }
-for name in $parts; do
+for part in $parts; do
+	name=${part%:*}
+	wait "${part#*:}"
+	status=$?
 	{ tail -n 40 "$tmp/$name.out"; grep '^not ok' "$tmp/$name.out"; } | sed 's/^/# /'
-	result "$name" "$(cat "$tmp/$name.status")"
+	result "$name" $status
 done
 calls=$(sed -n 's/.*\] yield  *\([0-9]*\) .*/\1/p' "$tmp"/*.out | awk '{ n += $1 } END { print n + 0 }')
 echo "# in all: $calls calls of sched_yield()"

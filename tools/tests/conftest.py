@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -183,6 +184,7 @@ class Box:
         """Start a module, a shell script of tools/ or some lines of code."""
         command = [sys.executable, "-c", module] if "\n" in module else \
             [str(self.repo / module)] if "/" in module else \
+            [module] if module == "make" else \
             [sys.executable, "-m", module]
         more = {"SERIES_BUILD_DIR": self.build, "TMPDIR": self.temp,
                 "PYTHONPATH": f"{self.temp}/site:{self.repo}",
@@ -261,6 +263,26 @@ def running(*words: str) -> int:
     return subprocess.run(
         ["sh", "-c", "cat /proc/[0-9]*/cmdline"],
         capture_output=True).stdout.count("\0".join(words).encode())
+
+
+def left(place: Path) -> list[int]:
+    """Return the processes that have a place in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if str(place).encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def check_none_left(place: Path) -> None:
+    """They have ended, or soon do; if not, they are killed."""
+    end = time.monotonic() + 8
+    while (pids := left(place)) and time.monotonic() < end:
+        time.sleep(0.05)
+    for pid in pids:
+        subprocess.run(["kill", "-9", str(pid)])
+    assert not pids
 
 
 def wait_until(what: str, condition: Callable[[], bool]) -> None:

@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """make bench: its tables, README.md, what is timed, the programs for that."""
 
+import ctypes
+import errno
 import json
+import os
 import re
+import resource
 import shutil
 import signal
+import struct
 import subprocess
-import time
-from contextlib import nullcontext
+import sys
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Box, heed_signals, write
+from conftest import (ROOT, Box, check_none_left, environment, heed_signals,
+                      left, write)
 
 from tools import bench, measure_copy, measure_yield
 from tools.core import Fail
@@ -137,39 +143,43 @@ def test_copies_are_timed_if_right(tmp_path, side, old, new, words) -> None:
     assert len(rows) == 2 + len(found["cases"])
 
 
-# A few tenths of a second each; those without cases are not run.
+# A few tenths of a second, but for those without cases; then what takes long,
+# unless ioperm() or KVM is refused.
 PROGRAMS = {
-    "pi_ping": (("--loads", "0,2", "--seconds", "0.1"),
-                ["reference", "load-0", "load-2"]),
+    "pi_ping": ("--loads 0,2 --seconds 0.1", "reference load-0 load-2",
+                "--seconds 20 --loads 8"),
     "interactive_latency": (
-        ("--task", "audio", "--load", "none,memload", "--seconds", "0.2",
-         "--mem-mb", "1"),
-        ["audio-none-processes", "audio-memload-processes"]),
-    "ioperm_memory": (("--tasks", "2"), ["port-0x80", "port-65535",
-                                         "below-0x400", "every-line", "all"]),
-    "ioperm_random": (("--seconds", "0"), []),
-    "yield_latency": (("--seconds", "0"), []),
-    "port_readers": (("--turns", "0"), [])}
+        "--task audio --load none,memload --seconds 0.2 --mem-mb 1",
+        "audio-none-processes audio-memload-processes", "--seconds 20"),
+    "yield_latency": ("--seconds 0", "", "--storm 9 --case storm-*"),
+    "directed_yield": ("--hogs", "", ""),
+    "ioperm_memory": ("--tasks 2", "port-0x80 port-65535 below-0x400 "
+                      "every-line all", "--tasks 500"),
+    "ioperm_random": ("--seconds 0", "", "--seconds 20"),
+    "ioperm_turns": ("none=none,none", "none", "pair=0x80,none " * 60),
+    "port_readers": ("--turns 0", "", "--turns 9999999")}
 
 
-@pytest.fixture(params=PROGRAMS)
-def program(request, tmp_path) -> Path:
-    """A program of tools/bench, which no compiler warns of."""
-    path = tmp_path / request.param
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory) -> Path:
+    """A folder with those of tools/bench, which no compiler warns of."""
+    place = tmp_path_factory.mktemp("programs")
     for compiler in filter(shutil.which, ("clang-19", "gcc")):
-        subprocess.run(["make", "-B", "-C", ROOT / "tools/bench", path,
-                        f"OUTPUT={tmp_path}", f"CC={compiler}",
+        subprocess.run(["make", "-B", "-C", ROOT / "tools/bench",
+                        f"OUTPUT={place}", f"CC={compiler}",
                         "CFLAGS=-O2 -Werror"], check=True)
-    return path
+    return place
 
 
-def test_a_program_writes_its_figures_or_refuses(program, tmp_path) -> None:
-    words, cases = PROGRAMS[program.name]
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_writes_its_figures_or_refuses(programs, tmp_path,
+                                                 name) -> None:
+    program, report = programs / name, tmp_path / "report"
+    words, cases = (text.split() for text in PROGRAMS[name][:2])
     if cases:
-        report = tmp_path / "report"
         done = subprocess.run([program, "--json", report, *words])
         found = json.loads(report.read_text())
-        assert found["benchmark"] == program.name
+        assert found["benchmark"] == name
         assert [case["name"] for case in found["cases"]] == cases
         states = {case["status"] for case in found["cases"]}
         assert "fail" not in states
@@ -179,15 +189,41 @@ def test_a_program_writes_its_figures_or_refuses(program, tmp_path) -> None:
         assert subprocess.run([program, *wrong]).returncode == 1, wrong
 
 
-@pytest.mark.parametrize("program", ["pi_ping", "interactive_latency"],
-                         indirect=True)
-def test_an_interrupted_program_leaves_no_task(program) -> None:
-    with subprocess.Popen([program, "--seconds", "20"], text=True,
-                          stdout=subprocess.PIPE,
-                          preexec_fn=heed_signals) as process:
-        process.stdout.readline()
-        time.sleep(0.3)
-        process.send_signal(signal.SIGTERM)
-        # Every task of it has the pipe, so this waits for all.
-        process.stdout.read()
-    assert process.returncode == -signal.SIGTERM
+def filter_calls(error: int) -> None:
+    """Let ioperm(), iopl() and ioctl() do nothing and return an error, or 0:
+    no port or virtual CPU of the machine is used."""
+    rules = b"".join(struct.pack("HBBI", *rule) for rule in (
+        (0x20, 0, 0, 0), (0x15, 3, 0, 173), (0x15, 2, 0, 172),
+        (0x15, 1, 0, 16), (6, 0, 0, 0x7fff0000), (6, 0, 0, 0x50000 | error)))
+    text = ctypes.create_string_buffer(rules)
+    prog = struct.pack("HxxxxxxP", len(rules) // 8, ctypes.addressof(text))
+    prctl = ctypes.CDLL(None).prctl
+    if prctl(38, 1, 0, 0, 0) or prctl(22, 2, prog, 0, 0):
+        sys.exit("no seccomp filter")
+
+
+@pytest.mark.skipif(subprocess.run(["chrt", "-f", "1", "true"]).returncode,
+                    reason="SCHED_FIFO is not allowed")
+@pytest.mark.parametrize("name, way", [
+    (name, way) for name in PROGRAMS for way in (
+        "INT TERM KILL" + " EPERM ENOSYS" * (name[:2] in "iopo")).split()])
+def test_nothing_of_a_program_is_left(programs, tmp_path, name, way) -> None:
+    """A signal goes to the first task, early or later."""
+    number = getattr(signal, f"SIG{way}", 0)
+    for delay in (0.01, 0.3) if number else (30,):
+        process = subprocess.Popen(
+            [programs / name, *PROGRAMS[name][2].split()],
+            env=environment(PLACE=tmp_path), preexec_fn=lambda: (
+                heed_signals(), filter_calls(getattr(errno, way, 0))))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(delay)
+        limits = [(os.sched_getscheduler(pid) & os.SCHED_FIFO,
+                   resource.prlimit(pid, resource.RLIMIT_RTTIME)[1])
+                  for pid in left(tmp_path)]
+        if number:
+            process.send_signal(number)
+        check_none_left(tmp_path)
+        assert all(0 < limit < 60e6 for fifo, limit in limits if fifo)
+        # These two find out that no port is enabled.
+        assert process.wait(30) in (-number, 0, 4) or number and name in (
+            "ioperm_random", "port_readers")

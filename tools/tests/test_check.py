@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """make check and make gates: what counts as passed."""
 
+import re
+import shutil
 import subprocess
+import tarfile
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import (ROOT, Box, Patches, commit, git, make_kernel, write,
-                      write_program)
+from conftest import (IOPORT, ROOT, Box, Patches, commit, git, make_kernel,
+                      write, write_program)
 
 from tools import build, check, ktap, records
 from tools.core import Fail
@@ -66,7 +69,21 @@ run_main(main)
 def test_patches_and_mutants_apply(box: Box, patches: Patches) -> None:
     kernel = make_kernel(box.temp / "kernel")
     box.set_patches(patches)
-    box.done(PATCHES.format("check_quilt"), say="it holds", KSRC=kernel)
+    for name in ("README.md", ".gitattributes"):
+        shutil.copy(ROOT / name, box.repo)
+    box.done(PATCHES.format("check_readme"), say="it holds", KSRC=kernel)
+    for name, old in (("README.md", " --quiltrc -"), (".gitattributes", "*"),
+                      ("README.md", "QUILT_PC=.pc-ioport"),
+                      ("README.md", "QUILT_SERIES=$series"),
+                      ("README.md", "applied | wc -l"),
+                      ("README.md", "s/\\r$//; "),
+                      ("README.md", "s|^|$repo/patches/|")):
+        path = box.repo / name
+        text = path.read_text()
+        path.write_text(text.replace(old, ""))
+        box.refused(PATCHES.format("check_readme"), KSRC=kernel,
+                    say="what README.md says failed")
+        path.write_text(text)
     name = sorted(patches)[0]
     diff = b"diff --git" + patches[name].partition(b"diff --git")[2]
     write(box.repo / "tools/mutants", {
@@ -79,7 +96,7 @@ def test_patches_and_mutants_apply(box: Box, patches: Patches) -> None:
         b" +1,", b" +2,")
     assert moved != patches[name]
     box.set_patches(patches | {name: moved})
-    box.refused(PATCHES.format("check_quilt"), KSRC=kernel,
+    box.refused(PATCHES.format("check_readme"), KSRC=kernel,
                 say="quilt needed fuzz or an offset")
 
 
@@ -173,3 +190,38 @@ def test_an_exit_status_as_ktap(tmp_path: Path) -> None:
         out = subprocess.run([boots.with_ktap(program)], text=True,
                              capture_output=True).stdout
         assert ktap.verdict(ktap.Run(out, 0, 1))[0] == verdict
+
+
+VERSIONS = """
+from tools.count import Count
+from tools.gates import versions
+versions.group(Count())
+"""
+
+
+def test_the_versions_that_debian_ships(box: Box, patches: Patches) -> None:
+    """One needs fuzz: it has another line near a change."""
+    box.set_patches(patches)
+    write(box.temp / "deb", {
+        "usr/src/README": "x", "DEBIAN/control": "Package: x\nVersion: 7\n"
+        "Architecture: all\nMaintainer: A <a@b.org>\nDescription: test\n"})
+    for number, line in (7, "ioport 9 "), (8, "another line "):
+        kernel = make_kernel(box.temp / f"linux-{number}")
+        path = kernel / IOPORT
+        path.write_text(path.read_text().replace("ioport 9 ", line))
+        with tarfile.open(box.temp / "deb/usr/src/x.tar.xz", "w:xz") as tar:
+            tar.add(kernel, "linux-source-7.3")
+        subprocess.run(["dpkg-deb", "-Znone", "-b", box.temp / "deb",
+                        box.temp / f"linux-source-7.3=7.3.{number}-1"],
+                       check=True, capture_output=True)
+    box.stub("apt-get", f"""case "$1" in
+indextargets) for name in Debian Debian-Security; do
+    echo "http://a.invalid/debian|Debian|$name"; done ;;
+download) cp "{box.temp}/$2" "$2.deb" ;;
+esac
+""")
+    box.stub("apt-cache", "for n in 8 7 7; do echo \"$3 | 7.3.$n-1 | x\"; done")
+    out = box.done(VERSIONS).out
+    assert re.findall(r"(\w+) +versions: (\S+) of bookworm", out) == [
+        ("FAIL", "7.3.8-1"), ("ok", "7.3.7-1")], out
+    assert "Hunk #1 FAILED" in out

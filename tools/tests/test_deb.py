@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Packages: which patches, of which configuration, and what is left."""
 
-from pathlib import Path
-
 import pytest
 from conftest import IOPORT, YIELD, Box, Patches, make_kernel, write
 
@@ -69,18 +67,6 @@ def test_modules_and_real_time(ready: Box) -> None:
                KSRC=ready.temp / "linux", say="ioport2.0-all-rt")
     assert f"LSMOD={ready.temp}/modules localmodconfig" in (
         ready.build / "deb/ioport2.0-all-rt/words").read_text()
-
-
-@pytest.mark.parametrize("config, lsmod, say", [
-    ("nowhere", "", "KCONFIG=debian"), ("arm", "", "not the configuration"),
-    ("config", "config", "what lsmod prints")])
-def test_what_cannot_be_built_is_refused(ready: Box, config: str, lsmod: str,
-                                         say: str) -> None:
-    write(ready.repo, {"arm": "CONFIG_ARM64=y\n"})
-    ready.refused(DEB, "--config", ready.repo / config, *(
-        ["--lsmod", ready.repo / lsmod] if lsmod else []),
-        KSRC=ready.temp / "linux", say=say)
-    assert not list(Path(ready.build).glob("deb/*/*.deb"))
 
 
 def test_debug_information_has_to_go(ready: Box) -> None:

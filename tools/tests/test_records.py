@@ -71,6 +71,10 @@ def test_what_ran_is_published(ready: Box) -> None:
     assert (ready.repo / "results/tested.md").read_text().endswith("\nMore.\n")
     assert (ready.repo / "results/bench.md").read_text() == "figures\n"
     assert "\n\n| few |\n\n" in (ready.repo / "README.md").read_text()
+    # Nothing is new.
+    before = snapshot(ready.repo)
+    ready.done("tools.publish", say="nothing is new: nothing was written")
+    assert snapshot(ready.repo) == before
     # In another clone it has run, too; with other patches it has not.
     ready.done("tools/clean")
     ready.done("tools.publish")

@@ -4,13 +4,16 @@
 import fnmatch
 import os
 import re
+import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment, running, wait_until, write_program
+from conftest import (ROOT, check_none_left, environment, heed_signals, left,
+                      running, wait_until, write_program)
 
 from tools import ktap, soak
 from tools.core import read_json
@@ -75,10 +78,22 @@ def test_the_host_is_busy_until_the_end() -> None:
     assert running(*loop) == before
 
 
+def start(root: Path, words: str) -> subprocess.Popen:
+    """Start a script of soak in a root that has its commands."""
+    for place in ("tmp", "sys/kernel/debug", "sys/fs/cgroup/heavy",
+                  "sys/fs/cgroup/throttled", "sys/devices/system/cpu/cpu1"):
+        (root / place).mkdir(parents=True)
+    return subprocess.Popen(
+        ["sh", "-c", f"exec sh {soak.SCRIPTS}/{words}"], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        preexec_fn=heed_signals, env=environment(
+            SOAK_ROOT=root, PATH=f"{root}:{os.environ['PATH']}"))
+
+
 @pytest.mark.parametrize("words, bad, fails, number", [
     ("stress.sh 1 program", "program", "exit_status nothing_leaked", 2),
-    ("yield-stress.sh 1 program hotplug", "chrt", "idle batch fifo", 11),
-    ("yield-stress.sh 1 program core-scheduling", "stress-ng hackbench",
+    ("yield-stress.sh 4 program hotplug", "chrt", "idle batch fifo", 11),
+    ("yield-stress.sh 4 program core-scheduling", "stress-ng hackbench",
      "nice stress-ng throttled hackbench", 12)])
 def test_a_script_tells_what_failed(tmp_path: Path, words: str, bad: str,
                                     fails: str, number: int) -> None:
@@ -88,15 +103,30 @@ def test_a_script_tells_what_failed(tmp_path: Path, words: str, bad: str,
         write_program(tmp_path / name, 'shift 2; exec "$@"\n' * (
             name == "nice") + 'echo "] yield 7 "\n'
             f"exit {int(name in bad.split())}\n")
-    for place in ("tmp", "sys/kernel/debug", "sys/fs/cgroup/heavy",
-                  "sys/fs/cgroup/throttled", "sys/devices/system/cpu/cpu1"):
-        (tmp_path / place).mkdir(parents=True)
-    report = ktap.parse(subprocess.run(
-        ["sh", "-c", f"sh {soak.SCRIPTS}/{words}"], capture_output=True,
-        text=True, env=environment(SOAK_ROOT=tmp_path, PATH=(
-            f"{tmp_path}:{os.environ['PATH']}"))).stdout)
+    with start(tmp_path, words) as process:
+        report = ktap.parse(process.communicate()[0])
     assert report.those("fail") == fails.split()
     assert len(report.cases) == number and not report.wrong
+
+
+@pytest.mark.parametrize("sig", ["INT", "TERM", "KILL"])
+@pytest.mark.parametrize("words", [
+    "stress.sh 40 program", "yield-stress.sh 40 program hotplug",
+    "yield-stress.sh 40 program core-scheduling"])
+def test_nothing_of_a_script_is_left(tmp_path: Path, words: str,
+                                     sig: str) -> None:
+    sleep, run = f"exec {shutil.which('sleep')} ", 'shift 2; exec "$@"\n'
+    for name, text in {
+            "sleep": f"{sleep} 0.2\n", "stress-ng": f"{sleep} 30\n",
+            "program": f"{sleep} 1\n", "hackbench": f"{sleep} 1\n",
+            "mount": "", "python3": run, "nice": run, "chrt": run}.items():
+        write_program(tmp_path / name, text)
+    process = start(tmp_path, words)
+    wait_until("its parts run",
+               lambda: len(left(tmp_path)) > 1 + 8 * ("yield" in words))
+    process.send_signal(getattr(signal, f"SIG{sig}"))
+    process.communicate()
+    check_none_left(tmp_path)
 
 
 def test_a_job_goes_on_and_a_failed_row_begins_anew(tmp_path: Path) -> None:

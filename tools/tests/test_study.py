@@ -2,6 +2,7 @@
 """study, its page, and measure: what is run, resumed, said and refused."""
 
 import json
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write, write_program
+from conftest import check_gone, write, write_program
 
 from tools import build, core, measure, report, study
 from tools.core import ROOT, Fail
@@ -43,7 +44,7 @@ def test_the_plan_is_short_enough_and_both_sides_are_alike() -> None:
     assert [study.Cell("yield_latency.worker", "base", run).words[6]
             for run in (1, 2, 3)] == ["0", "300", "700"]
     assert len(study.plan(["history_8k", "blas_yield"])) == 3 + 2 * 3
-    with pytest.raises(Fail, match="--only x!: no cell"):
+    with pytest.raises(Fail, match="ONLY=x!: no cell"):
         study.plan(["x!"])
 
 
@@ -129,6 +130,7 @@ def test_what_was_not_run_is_said_and_not_published(
         tmp_path: Path, replace, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = []
     monkeypatch.setattr("sys.argv", ["report"])
+    replace(core, BUILD=tmp_path)
     replace(report, PLACE=tmp_path / "study", RESULTS=tmp_path,
             begin=lambda: None, cell_key=lambda cell: "key",
             record=lambda *words: noted.append(words))
@@ -156,21 +158,38 @@ def test_measure_needs_the_standard_library_only() -> None:
                     "import tools.measure"], check=True)
 
 
-def test_measure_writes_and_compares(tmp_path: Path, replace) -> None:
+def test_a_program_ends_with_measure(box) -> None:
+    program = write_program(box.temp / "program", (
+        f'echo $$ >"{box.temp}/hangs"\nexec sleep 90\n'))
+    box.interrupted("from pathlib import Path\nfrom tools import measure\n"
+                    "measure.run_program('port_readers', 1, "
+                    f"Path({str(program)!r}))", sig=signal.SIGKILL)
+    check_gone(box.temp / "hangs")
+
+
+def test_measure_writes_and_compares(tmp_path: Path, replace, capsys) -> None:
+    refused = {"cases": [{"name": "a", "status": "skip", "reason": "refused"}]}
+
     def run_logged(words: list[str], log: Path, **more: Any) -> int:
+        words = words[4:]
         if words[0] == "blas_yield":
             raise Fail("planted")
-        Path(words[2]).write_text(json.dumps(OK))
+        Path(words[2]).write_text(json.dumps(
+            refused if words[0] == "port_readers" else OK))
         return 4
 
     replace(core, BUILD=tmp_path)
     replace(measure, RESULTS=tmp_path, LOGS=tmp_path, run_logged=run_logged,
             build_program=Path)
     with pytest.raises(Fail, match="blas_yield.3 failed"):
-        measure.run(["ioperm_turns", "blas_yield"])
+        measure.run(["ioperm_turns", "port_readers", "blas_yield"])
+    said = capsys.readouterr().out
+    assert "run 1 of 3; about 4 min 45 s left" in said
+    assert said.count(" port_readers: refused\n") == said.count("refused") == 1
     path, = tmp_path.glob("measure-*.json")
+    assert ":" not in path.name
     found = json.loads(path.read_text())
-    assert len(found["cells"]) == 3 and "CPUs" in found["machine"]
+    assert len(found["cells"]) == 6 and "CPUs" in found["machine"]
     other = tmp_path / "other.json"
     other.write_text(path.read_text().replace('"p50": 1', '"p50": 2'))
     measure.compare([path, other])

@@ -70,11 +70,7 @@ def test_the_commands_of_the_guide_write_mails(ready: Box) -> None:
 
 
 def test_what_cannot_be_sent_is_refused(ready: Box) -> None:
-    for wrong, words in (
-            ({"NAME": ""}, "give NAME="),
-            ({"EMAIL": "jane"}, "<jane>' cannot"),
-            ({"SET": "x"}, "use all, f"), ({"GATES": ""}, "run 'make gates")):
-        ready.refused("tools.submit", say=words, **WHO | wrong)
+    ready.refused("tools.submit", say="run 'make gates", **WHO | {"GATES": ""})
     patch = next((ready.repo / "patches").iterdir())
     for old, new in (("Assisted-by", "x"), ("Cc: ", "Reviewed-by: ")):
         patch.write_text(patch.read_text().replace(old, new))
