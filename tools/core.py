@@ -391,6 +391,8 @@ def build_lock() -> Iterator[None]:
         try:
             yield
         finally:
+            # quilt leaves files where a patch does not apply.
+            shutil.rmtree(BUILD / "tmp", ignore_errors=True)
             del os.environ["SERIES_LOCKED"]
 
 
