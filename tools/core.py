@@ -336,7 +336,10 @@ def check_kernel() -> None:
 
 
 def check_place() -> None:
-    """Raise Fail where make or QEMU would not take the build's path."""
+    """Raise Fail without /proc, which compilers and tests read, and where
+    make or QEMU would not take the build's path."""
+    if not Path("/proc/self").exists():
+        raise Fail("/proc is not mounted: mount -t proc proc /proc")
     if odd := re.search(r"[^\w/.+@~-]", str(TOP_BUILD)):
         raise Fail(f"{TOP_BUILD}: no kernel can be built below a path with "
                    f"'{odd[0]}': move this repository")
@@ -388,6 +391,8 @@ def build_lock() -> Iterator[None]:
         try:
             yield
         finally:
+            # quilt leaves files where a patch does not apply.
+            shutil.rmtree(BUILD / "tmp", ignore_errors=True)
             del os.environ["SERIES_LOCKED"]
 
 
