@@ -35,7 +35,6 @@ TOP_BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
 BUILD = TOP_BUILD / KERNEL
 LOGS = BUILD / "logs"
 RESULTS = BUILD / "results"
-PUBLISHED = ROOT / "results" / KERNEL  # which only 'make publish' writes
 CONFIGS = ROOT / "tools/configs"
 # What this job may use: os.cpu_count() is that of the machine.
 CPUS = len(os.sched_getaffinity(0))

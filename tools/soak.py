@@ -2,9 +2,9 @@
 """Run tests for long, again and again, or under load.
 
 A job has rows, each a kind of guest that boots as often as --times says.
-Runs are kept for a kernel and its tests in build/results/, and by 'make
-publish' in results/: the same command goes on there.  After a run with a
-failure its row begins anew, as what counts is so many in a row.
+Runs are kept for a kernel and its tests in build/results/: the same command
+goes on there.  After a run with a failure its row begins anew, as what counts
+is so many in a row.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from tools import ktap, measure_yield
 from tools.build import (BENCH, KERNELS, SIDES, build_bench, build_kernel,
                          build_selftests, compiler_version, image,
                          selftest_names, source, source_key, test_key)
-from tools.core import (CONFIGS, LOGS, PUBLISHED, RESULTS, ROOT, Fail,
-                        build_lock, digest, duration, end_group, read_json,
+from tools.core import (CONFIGS, LOGS, RESULTS, ROOT, Fail, build_lock,
+                        digest, duration, end_group, read_json,
                         run_main, say, shown_path, stage, write_atomically)
 from tools.count import Count, listed
 from tools.guest import boot, check_splat, choose_kvm
@@ -336,12 +336,13 @@ def soak(job: str, rows: list[Row], times: int, whole: bool) -> int:
                      path.read_text() for folder in (BENCH, SCRIPTS)
                      for path in sorted(folder.glob("*.[chs]*"))
                      if "stress" in job))
-    kept = next((one for place in (RESULTS, PUBLISHED) if (one := read_json(
-        place / report.name, {})).get("key") == key),
-        {"key": key, "commit": commit, "runs": {}})
+    # What is published is of another machine: here it has not run.
+    kept = read_json(report, {})
+    if kept.get("key") != key:
+        kept = {"key": key, "commit": commit, "runs": {}}
+    start = json.dumps(kept)
     runs = run_rows(job, rows, times, kept, report)
-    # Also where nothing had to run.
-    keep(report, kept)
+    ran = json.dumps(kept) != start
     for row, mine in runs.items():
         note = mine[-1]["note"]
         if isinstance(note, dict):
@@ -352,7 +353,10 @@ def soak(job: str, rows: list[Row], times: int, whole: bool) -> int:
                 run["seconds"] for run in mine)),
             f"; the last: {note}" if isinstance(note, str) else ""))
     passed, failed, skipped = counted(sum(runs.values(), []))
-    if whole:
+    if not ran:
+        say("nothing was left to run: all of it is of earlier runs here, and "
+            "no record is made")
+    elif whole:
         record(f"soak {job}", passed, failed, skipped, [report.name], patches)
     say(f"all of it: {shown_path(report)}\n{passed} passed, {failed} failed, "
         f"{skipped} skipped")

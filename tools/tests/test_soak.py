@@ -57,6 +57,20 @@ def test_what_a_guest_shows(replace: Callable, row: str, program: str,
         bool(count.failed), True), count.rows
 
 
+def test_only_what_ran_here_is_recorded(replace: Callable,
+                                        tmp_path: Path) -> None:
+    """What is published is no run; nor is it one when nothing was left."""
+    rows, made = [ROWS["2cpus"]], []
+    replace(soak, RESULTS=tmp_path, begin=lambda: "1", stage=nullcontext,
+            source_key=str, test_key=lambda *_: "", compiler_version=str,
+            patches_key=str, record=lambda *words: made.append(words[1:4]),
+            run_once=lambda *_: {"rows": [["ok", "a", ""]], "note": "",
+                                 "seconds": 1})
+    for _ in range(2):
+        assert soak.soak("repeat", rows, 3, True) == 0
+    assert made == [(3, 0, 0)]
+
+
 def test_each_listed_case_is_of_a_row_and_of_a_test() -> None:
     """The patterns follow the tests when these are renamed."""
     for line in (*listed(soak.CONFIGS / "repeat-skips"),
