@@ -167,6 +167,10 @@ static void add_cases(void)
 			 .hog_nice = *hog_nice, .times = 4),
 		    "weight-%d-beside-%d", *nice, *hog_nice);
 
+	/* How often a light task, which waits for long, has hogs preempted. */
+	add(CASE(POLITE, false, 1, 100, .slice = 100000, .hogs = 2, .nice = 19,
+		 .times = 10), "weight-19-beside-2-slice-100ms");
+
 	for each(tasks, 1, 3, 15)
 		add(CASE(POLL, true, *tasks, 5, .slice = 2800, .hogs = 1,
 			 .times = 2), "poll-%d-hogs-1", *tasks);
@@ -271,11 +275,14 @@ static void add_sample(long long ns)
 		sh->sample[nr] = ns;
 }
 
-/* This makes no system call, at which the task could be preempted. */
+/*
+ * This makes no system call, at which the task could be preempted. To an
+ * emulator that counts instructions a nop is one, and costs it no time.
+ */
 static void work_loops(unsigned long loops)
 {
 	while (loops--)
-		asm volatile ("" : : : "memory");
+		asm volatile (".rept 48; nop; .endr" : : : "memory");
 }
 
 static void work(int usec)
@@ -286,7 +293,7 @@ static void work(int usec)
 /* The shortest of several runs counts: the longer ones were interrupted. */
 static unsigned long loops_in(long long ns)
 {
-	const unsigned long loops = 100000;
+	const unsigned long loops = 10000;
 	long long best = LLONG_MAX, took;
 	int i;
 
@@ -363,6 +370,8 @@ static void watch_clock(int me, long long until, bool yields)
 	do {
 		if (yields)
 			sched_yield();
+		else
+			work(1);
 		now = now_ns();
 		if (now - last > sh->task[me].longest && get(sh->measuring))
 			sh->task[me].longest = now - last;
