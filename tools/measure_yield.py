@@ -44,7 +44,6 @@ FIGURES = (
     ("polite", "share", "", 1, 2, True), ("polite", "p99", "", 1e6, 2, False),
     ("polite", "stuck_percent", "", 1, 0, False),
     ("weight", "share", "share of the worker, %", 1, 2, True),
-    ("weight", "hogs_preempted_per_s", "", 1, 0, False),
     ("poll", "hogs_share", "share of the hog, %", 1, 1, True),
     ("poll", "hogs_preempted_per_s", "", 1, 0, False),
     ("ring", "passes_per_s", "passes/s", 1, 0, True),

@@ -167,13 +167,12 @@ static void add_cases(void)
 			 .hog_nice = *hog_nice, .times = 4),
 		    "weight-%d-beside-%d", *nice, *hog_nice);
 
-	/* How often a light task, which waits for long, has hogs preempted. */
-	add(CASE(POLITE, false, 1, 100, .slice = 100000, .hogs = 2, .nice = 19,
-		 .times = 10), "weight-19-beside-2-slice-100ms");
-
 	for each(tasks, 1, 3, 15)
 		add(CASE(POLL, true, *tasks, 5, .slice = 2800, .hogs = 1,
 			 .times = 2), "poll-%d-hogs-1", *tasks);
+	/* A light task waits for long, and has hogs with long slices preempted. */
+	add(CASE(POLL, false, 1, 100, .slice = 100000, .hogs = 2, .nice = 19,
+		 .times = 10), "poll-nice-19-slice-100ms-hogs-2");
 	for each(hogs, 0, 1, 3)
 		add(CASE(RING, true, 2, 1, .slice = 2800, .hogs = *hogs),
 		    "ring-2-1us-hogs-%d", *hogs);
