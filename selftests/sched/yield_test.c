@@ -21,7 +21,7 @@
 #define S2		USEC(2800)
 #define FEATURES	"/sys/kernel/debug/sched/features"
 #define CGROUPS		"/sys/fs/cgroup"
-#define MAX_TASKS	10
+#define MAX_TASKS	11
 #define get(x)		__atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define set(x, value)	__atomic_store_n(&(x), value, __ATOMIC_RELEASE)
 #define now_ns()	clock_ns(CLOCK_MONOTONIC)
@@ -45,12 +45,12 @@ static struct shared {
 	char fault[80];
 	struct seen {
 		long long used, longest;
-		long turns, waits, late, vain, preempted, wrong;
+		long turns, waits, late, vain, wrong;
 		double share;
 	} task[MAX_TASKS];
 } *shared, *off, *on;
 
-/* The bit as it was, -1 where there is none; a longer wait is late. */
+/* As it was, -1 if there is none. A wait of more than @limit is late. */
 static int bit = -1;
 static long long limit;
 static pid_t tests;
@@ -118,6 +118,8 @@ static void spin(struct seen *seen, long long ns)
 	long long last = now_ns(), now;
 
 	for (; ns > 0; last = now) {
+		/* About a microsecond: nops cost an emulator less than a clock. */
+		asm volatile (".rept 1000\n\tnop\n\t.endr");
 		now = now_ns();
 		if (now - last < USEC(20))
 			ns -= now - last;
@@ -142,7 +144,7 @@ static void step(const struct plan *plan, struct seen *seen, int passers)
 		spin(seen, MSEC(1000000));
 		break;
 	case LOCKER:
-		spin(NULL, plan->work / 4);
+		spin(NULL, plan->work);
 		start = now_ns();
 		for (i = 1; __atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE); i++)
 			if (i % 100 == 0)
@@ -162,9 +164,7 @@ static void step(const struct plan *plan, struct seen *seen, int passers)
 		spin(NULL, USEC(100));
 		sched_yield();
 		usleep(20000);
-		before = switches();
-		spin(NULL, plan->work);
-		seen->preempted += switches() - before;
+		spin(seen, plan->work);
 		break;
 	case SETTER:
 		for (i = 0; i < 4; i++) {
@@ -178,6 +178,7 @@ static void step(const struct plan *plan, struct seen *seen, int passers)
 		sched_rr_get_interval(0, &ts);
 		syscall(SYS_sched_setscheduler, 0, SCHED_BATCH, &param);
 		seen->wrong += ts.tv_nsec != plan->slice || !told_slice(plan->slice);
+		ask_slice(plan, plan->slice);
 		break;
 	case WORKER:
 		spin(seen, plan->work);
@@ -214,9 +215,9 @@ static void measure(struct shared *found, const struct plan *plan, int nr, int p
 			continue;
 		die_with(self);
 		if (plan[i].weight && !join_group(group, plan[i].weight))
-			sprintf(shared->fault, "cgroup: %s", strerror(errno));
+			sprintf(on->fault, "cgroup: %s", strerror(errno));
 		else if (ask_slice(&plan[i], plan[i].slice))
-			sprintf(shared->fault, "sched_setattr: %s", strerror(errno));
+			sprintf(on->fault, "sched_setattr: %s", strerror(errno));
 		else
 			for (srandom(i);;)
 				step(&plan[i], &shared->task[i], passers);
@@ -240,8 +241,8 @@ static void measure(struct shared *found, const struct plan *plan, int nr, int p
 		while (rmdir(group) && errno == EBUSY)
 			usleep(1000);
 	}
-	if (used < 0.9 * took && !shared->fault[0])
-		strcpy(shared->fault, "others used the CPU");
+	if (used < 0.9 * took && !on->fault[0])
+		strcpy(on->fault, "others used the CPU");
 }
 
 FIXTURE(yield) {};
@@ -288,7 +289,6 @@ TEST_F_TIMEOUT(yield, test, 15)
 	struct seen *a = off->task, *b = on->task;
 	int nr = variant->nr + 1, i;
 	long before = 0, now = 0;
-	const char *fault;
 
 	for (i = 1; i < nr; i++) {
 		plan[i] = variant->others.role == ALIKE ? *first : variant->others;
@@ -306,25 +306,23 @@ TEST_F_TIMEOUT(yield, test, 15)
 	}
 	TH_LOG("off, on: share %.2f %.2f %%, late %ld/%ld %ld/%ld, longest %lld %lld",
 	       a->share, b->share, a->late, a->waits, b->late, b->waits, a->longest, b->longest);
-	TH_LOG("off, on: in vain %ld/%ld %ld/%ld, preempted %ld %ld, turns %ld %ld", a->vain,
-	       a->turns, b->vain, b->turns, a->preempted, b->preempted, before, now);
-	fault = off->fault[0] ? off->fault : on->fault;
-	if (fault[0] || (variant->limit && b->waits < 15 && b->share >= variant->least))
-		SKIP(return, "%s", fault[0] ? fault : "too few waits");
+	TH_LOG("off, on: in vain %ld/%ld %ld/%ld, turns %ld %ld", a->vain, a->turns,
+	       b->vain, b->turns, before, now);
+	if (on->fault[0] || (variant->least && b->waits < 15 && b->share >= variant->least))
+		SKIP(return, "%s", on->fault[0] ? on->fault : "too few waits");
 	EXPECT_LE(variant->least, b->share);
 	EXPECT_GE(variant->most ?: 100, b->share);
 	EXPECT_LE(b->late, b->waits / 20);
 	EXPECT_LE(100 * b->vain, (variant->vain ?: 100) * b->turns);
 	EXPECT_GE(now, variant->kept * before);
-	EXPECT_LE(b->preempted, 3);
 	EXPECT_EQ(0, b->wrong);
 	/* The bit matters, but not to slices of a tick or less; the slice is back. */
 	if (first->slice == MSEC(100) && first->work == USEC(100))
 		EXPECT_LT(a->share, 1);
 	if (bit >= 0 && first->slice == USEC(700))
-		EXPECT_LE(b->share, 1.1 * a->share);
-	if (first->role == STORMER)
-		EXPECT_LT(b->waits, 80);
+		EXPECT_TRUE(b->share > 0.9 * a->share && b->share < 1.1 * a->share);
+	if (first->role == STORMER || first->role == SLEEPER)
+		EXPECT_LT(b->waits, 200);
 }
 
 #define CASE(name) FIXTURE_VARIANT_ADD(yield, name)
@@ -332,7 +330,7 @@ TEST_F_TIMEOUT(yield, test, 15)
 	.first = { WORKER, _slice, USEC(100), __VA_ARGS__ },		\
 	.nr = _nr, .ms = 500, .least = _least, .most = _most, .limit = _limit
 #define VAIN(_nr, _work, _slice, _vain)					\
-	.first = { WORKER, _slice, USEC(_work) }, .nr = _nr, .ms = 2000, .vain = _vain
+	.first = { WORKER, _slice, USEC(_work) }, .nr = _nr, .ms = 1000, .vain = _vain
 #define SHORT(_nr, _limit)						\
 	.first = { HOG, USEC(1100) }, .others = { WORKER, S2, USEC(2500) }, \
 	.nr = _nr, .ms = 800, .limit = _limit
@@ -352,19 +350,20 @@ CASE(share_batch) { SHARE(1, MSEC(20), 9, 20, 0, .policy = SCHED_BATCH) };
 CASE(share_nice_10) { SHARE(1, MSEC(20), 0.9, 8, 0, .nice = 10) };
 CASE(heavy_group) {
 	SHARE(1, MSEC(20), 35, 60, 0, .weight = "1000"), .others.weight = "100" };
-CASE(vain_500us) { VAIN(3, 500, S2, 20) };
-CASE(vain_100ms_1_hog) { VAIN(1, 2500, MSEC(100), 50) };
-CASE(vain_100ms_3_hogs) { VAIN(3, 2500, MSEC(100), 50) };
+CASE(vain_500us) { VAIN(3, 500, S2, 25) };
+CASE(vain_500us_100ms) { VAIN(3, 500, MSEC(100), 55) };
+CASE(vain_100ms_1_hog) { VAIN(1, 2500, MSEC(100), 30) };
+CASE(vain_100ms_3_hogs) { VAIN(3, 2500, MSEC(100), 30) };
 CASE(short_slice_1_yielder) { SHORT(1, MSEC(2)) };
 CASE(short_slice_3_yielders) { SHORT(3, MSEC(5)) };
 CASE(lock_by_weight) { ALL(LOCKER, 200, 7, 3000, 0.7), .others.nice = 10, .past = 4 };
-CASE(lock_beside_hog) { ALL(LOCKER, 20, 7, 3000, 0.7), .hog = 1 };
+CASE(lock_beside_hog) { ALL(LOCKER, 20, 7, 2000, 0.98), .hog = 1 };
 CASE(ring_beside_hog) { ALL(PASSER, 20, 2, 1000, 1.5), .hog = 1 };
 CASE(only_yielders) { ALL(WORKER, 0, 9, 1000, 0.5), .least = 2, .most = 30, .past = 5 };
 CASE(bystander) {
 	.first = { HOG, S2 }, .others = { STORMER, MSEC(100), MSEC(400), -10 },
 	.nr = 1, .ms = 1000, .least = 33, .limit = MSEC(28) };
-CASE(own_slice_back) { BACK(STORMER, 60, 3) };
+CASE(own_slice_back) { BACK(STORMER, 60, 1), .others.role = ALIKE };
 CASE(slice_back_after_sleep) { BACK(SLEEPER, 8, 1) };
 CASE(slice_asked_and_told) { BACK(SETTER, 0, 1) };
 

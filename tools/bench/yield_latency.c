@@ -168,6 +168,9 @@ static void add_cases(void)
 	for each(tasks, 1, 3, 15)
 		add(CASE(POLL, true, *tasks, 5, .slice = 2800, .hogs = 1,
 			 .times = 2), "poll-%d-hogs-1", *tasks);
+	/* A light task waits for long, and has hogs with long slices preempted. */
+	add(CASE(POLL, false, 1, 100, .slice = 100000, .hogs = 2, .nice = 19,
+		 .times = 10), "poll-nice-19-slice-100ms-hogs-2");
 	for each(hogs, 0, 1, 3)
 		add(CASE(RING, true, 2, 1, .slice = 2800, .hogs = *hogs),
 		    "ring-2-1us-hogs-%d", *hogs);
@@ -316,6 +319,8 @@ static void watch_clock(int me, long long until, bool yields)
 	do {
 		if (yields)
 			sched_yield();
+		else
+			work(1);
 		now = now_ns();
 		if (now - last > sh->task[me].longest && get(sh->measuring))
 			sh->task[me].longest = now - last;
