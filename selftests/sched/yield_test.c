@@ -351,7 +351,7 @@ CASE(share_nice_10) { SHARE(1, MSEC(20), 0.9, 8, 0, .nice = 10) };
 CASE(heavy_group) {
 	SHARE(1, MSEC(20), 35, 60, 0, .weight = "1000"), .others.weight = "100" };
 CASE(vain_500us) { VAIN(3, 500, S2, 25) };
-CASE(vain_100ms_1_hog) { VAIN(1, 2500, MSEC(100), 55) };
+CASE(vain_100ms_1_hog) { VAIN(1, 2500, MSEC(100), 75) };
 CASE(vain_100ms_3_hogs) { VAIN(3, 2500, MSEC(100), 55) };
 CASE(short_slice_1_yielder) { SHORT(1, MSEC(2)) };
 CASE(short_slice_3_yielders) { SHORT(3, MSEC(5)) };
