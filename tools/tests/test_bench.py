@@ -217,9 +217,12 @@ def test_nothing_of_a_program_is_left(programs, tmp_path, name, way) -> None:
                 heed_signals(), filter_calls(getattr(errno, way, 0))))
         with suppress(subprocess.TimeoutExpired):
             process.wait(delay)
-        limits = [(os.sched_getscheduler(pid) & os.SCHED_FIFO,
-                   resource.prlimit(pid, resource.RLIMIT_RTTIME)[1])
-                  for pid in left(tmp_path)]
+        limits = []
+        for pid in left(tmp_path):
+            with suppress(ProcessLookupError):  # it has just ended
+                limits.append((os.sched_getscheduler(pid) & os.SCHED_FIFO,
+                               resource.prlimit(
+                                   pid, resource.RLIMIT_RTTIME)[1]))
         if number:
             process.send_signal(number)
         check_none_left(tmp_path)
