@@ -7,234 +7,126 @@ writes JSON, a page and plots to build/results.  'make publish' takes that to
 results/ and the short table to README.md.
 """
 
-import argparse
 import functools
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from tools import measure_copy, measure_ports, measure_yield
-from tools.build import KERNELS, build_sides, describe, source
-from tools.core import (CPUS, KERNEL, RESULTS, ROOT, SIDES, Fail, at_once,
-                        build_lock, git, read_json, run_main, say,
-                        shown_path, stage, write_atomically, write_json)
-from tools.figures import Samples, now
+from tools.build import build_sides, describe, source
+from tools.core import (CPUS, SIDES, Given, Kernel, at_once, build_lock, say,
+                        shown_path, stage, write_atomically)
+from tools.figures import TABLE, Samples, compact
 from tools.guest import choose_kvm
-from tools.measure_ports import MEMORY, PORTS, TASKS
+from tools.measure_copy import COPY
+from tools.measure_ports import MEMORY, PORTS
 from tools.measure_yield import YIELD
-from tools.records import CHECKS, patches_key, record
+from tools.records import begun, record
 from tools.series.apply import has_yield
-from tools.tables import console, numbers, ratio, table, wrapped
-
-PLOTS = ("bench.svg", "yield.svg")
-UNITS = {
-    "tcg": "instructions of the guest (QEMU TCG, -icount): exact and "
-           "repeatable, but not cycles",
-    "kvm": "TSC cycles of the host (KVM)",
-}
+from tools.tables import console, table, wrapped
 
 
-class Row(NamedTuple):
-    """A row of README.md, of one figure; lost: what is left to 100 % of it."""
-
-    what: str
-    program: str
-    case: str
-    figure: str = "p50"
-    scale: float = 1
-    digits: int = 0
-    unit: str = ""
-    more_is_better: bool = False
-    lost: bool = False
-
-
-ROWS = (
-    Row("switch there and back, one program with ports beside one without",
-        PORTS, "pair-0x80-none"),
-    Row("the same, two parallel-port cards", PORTS, "pair-parallel-ports"),
-    Row("a round of three programs with one low port each", PORTS,
-        "round-0x80-0x81-0x82"),
-    Row("first ioperm()", PORTS, "call-ioperm-first"),
-    Row(f"memory of the bitmaps of {TASKS} programs with one port", MEMORY,
-        "port-0x80", "unreclaimable", 1024, unit=" kB"),
-    Row("share of a worker that yields each 20 us, beside a hog, slices 2.8 "
-        "ms", YIELD, "polite-20us-slice-2.8ms-hogs-1", "share", 1, 2, " %",
-        more_is_better=True),
-    Row("how long its yields take, p99", YIELD,
-        "polite-20us-slice-2.8ms-hogs-1", "p99", 1e6, 2, " ms"),
-    Row("what 15 programs that poll with sched_yield() take from a hog",
-        YIELD, "poll-15-hogs-1", "hogs_share", 1, 1, " %", lost=True),
-)
-
-
-# --- measuring -------------------------------------------------------------
-
-def measure() -> dict[str, Any]:
-    """Build both kernels and measure each."""
-    folders = build_sides()
+def measure(kernel: Kernel, whole: bool) -> dict[str, Any]:
+    """Build both kernels and measure each; whole: all of sched_yield()."""
+    folders = build_sides(kernel)
     kvm = choose_kvm(folders["base"])
-    accel = "kvm" if kvm else "tcg"
     qemu = subprocess.run(["qemu-system-x86_64", "--version"],
                           capture_output=True, text=True).stdout
-    commit = git("rev-parse", "-q", "--verify", "HEAD", cwd=ROOT, check=False)
-    sides: dict[str, Any] = {side: describe(side) for side in SIDES}
-    report = {"benchmark": PORTS, "version": 1, "accel": accel,
-              "unit": UNITS[accel],
-              "machine": {"cpu": measure_copy.cpuinfo("model name"),
-                          "cpus": str(CPUS),
-                          "qemu": qemu.partition("\n")[0]},
-              "date": now(), "repository": commit.strip() or None,
-              "sides": sides}
+    report = {"accel": "kvm" if kvm else "tcg",
+              "machine": measure_copy.machine() | {
+                  "cpus": CPUS, "qemu": qemu.partition("\n")[0]},
+              "sides": {side: describe(kernel, side) for side in SIDES}}
+    jobs = {PORTS: measure_ports.measure_ports,
+            MEMORY: measure_ports.measure_memory}
     # Before two guests want them at once.
-    measure_ports.build_programs()
-    jobs: dict[str, Callable[..., dict[str, Any]]] = {
-        PORTS: measure_ports.measure_ports,
-        MEMORY: measure_ports.measure_memory}
-    if has_yield():
-        measure_yield.build_program()
-        # The longest comes first, and that on the series is longer.
-        jobs = {YIELD: measure_yield.measure_yield} | jobs
+    measure_ports.build_programs(kernel)
+    if has_yield(kernel):
+        measure_yield.build_program(kernel)
+        if whole:
+            build_sides(kernel, [f"{side}_kvm" for side in SIDES])
+        # The longest comes first.
+        jobs = {YIELD: functools.partial(measure_yield.measure_yield,
+                                         whole=whole)} | jobs
     pieces = [(name, side) for name in jobs for side in reversed(SIDES)]
     # Instructions are the same beside another guest, cycles are not.
-    done = at_once({f"{name} on the {side} kernel ({accel})":
-                    functools.partial(jobs[name], folders[side], side, kvm=kvm)
+    done = at_once({f"{name} on the {side} kernel ({report['accel']})":
+                    functools.partial(jobs[name], kernel, folders[side], side,
+                                      kvm=kvm)
                     for name, side in pieces}, int(kvm))
     found = dict(zip(pieces, done.values()))
-    for side in SIDES:
-        sides[side] |= {name: found[name, side] for name in (PORTS, MEMORY)}
-    if has_yield():
-        report["yield"] = {"benchmark": YIELD, "version": 1, "sides": {
-            side: found[YIELD, side] for side in SIDES}}
     with stage("timing the copies of I/O bitmaps in user space"):
-        report["copycost"] = measure_copy.measure_copy(
-            {side: source(KERNELS[side].commit) for side in SIDES})
-    return report
+        copies = measure_copy.measure_copy(
+            kernel, {side: source(kernel, commit) for side, commit in zip(
+                SIDES, ("base", "applied"))})
+    return report | {"results": {
+        name: {side: found[name, side] for side in SIDES}
+        for name in jobs} | {COPY: copies}}
 
 
-def load() -> dict[str, Any]:
-    """Return the last result, which must be whole."""
-    path = RESULTS / "bench.json"
-    report = read_json(path)
-    try:
-        samples_of(report)
-        report["copycost"]["areas"]
-        if has_yield():
-            report["yield"]
-    except (KeyError, TypeError):
-        raise Fail(f"{shown_path(path)} is no whole result of 'make bench': "
-                   "run that first") from None
-    return report
-
-
-def samples_of(report: dict[str, Any]) -> Samples:
-    """Return all figures of the guests."""
-    samples = Samples()
-    for side in SIDES:
-        for program in (PORTS, MEMORY):
-            samples.add(program, side, report["sides"][side][program])
-        if "yield" in report:
-            samples.add(YIELD, side, report["yield"]["sides"][side])
-    return samples
-
-
-# --- showing ---------------------------------------------------------------
-
-def tables(report: dict[str, Any]) -> Iterator[str]:
+def tables(report: dict[str, Any], samples: Samples) -> Iterator[str]:
     """Yield all tables of a result as Markdown."""
-    yield from measure_ports.tables(report, samples_of(report))
-    yield from measure_copy.tables(report["copycost"])
-    if "yield" in report:
+    yield from measure_ports.tables(samples, {
+        "tcg": "instructions", "kvm": "TSC cycles"}[report["accel"]])
+    yield from measure_copy.tables(samples, report["machine"])
+    if YIELD in report["results"]:
         yield ""
-        yield from measure_yield.tables(report["yield"])
+        yield from measure_yield.tables({"sides": report["results"][YIELD]})
 
 
-def change(base: float | None, series: float | None,
-           more_is_better: bool = False) -> str:
-    """Format series / base, and say so when that is worse."""
-    text = ratio(series, base)
-    if text not in ("-", "1.00") and (series < base) == more_is_better:
-        return f"{text} (worse)"
-    return text
+def summary(samples: Samples) -> list[str]:
+    """Return the table of README.md, without what was not measured."""
+    return table(
+        ["what, unit", "base", "series", "series / base", "good"],
+        filter(None, (samples.row(program, SIDES, case, figure, what)
+                      for what, program, case, figure
+                      in TABLE["bench"]["readme"])))
 
 
-def summary(samples: Samples) -> Iterator[str]:
-    """Yield the table of README.md, without what was not measured."""
-    rows = []
-    for row in ROWS:
-        sides = samples.medians(row.program, SIDES, row.case, row.figure,
-                                row.scale)
-        if row.lost:
-            sides = [side and 100 - side for side in sides]
-        if any(side is not None for side in sides):
-            rows.append([row.what, *numbers(sides, row.digits, row.unit),
-                         change(*sides, row.more_is_better)])
-    yield from table(["what", "base", "series", "series / base"], rows)
+def write_pages(kernel: Kernel, report: dict[str, Any]) -> list[str]:
+    """Write a result in instructions, its page and plots; return the names of
+    all its files below build/results."""
+    from tools import plots  # here, because matplotlib is slow to load
 
-
-def draw(report: dict[str, Any]) -> None:
-    """Write the plots of a result in instructions."""
-    samples = samples_of(report)
-    write_atomically(RESULTS / PLOTS[0], measure_ports.sweep(samples))
-    if "yield" in report:
-        write_atomically(RESULTS / PLOTS[1], measure_yield.polite(samples))
-
-
-def write_pages(report: dict[str, Any]) -> list[str]:
-    """Write the pages and plots of a result in instructions; return the names
-    of all its files below build/results."""
-    draw(report)
-    pictures = PLOTS if "yield" in report else PLOTS[:1]
+    samples, place = Samples(report["results"]), kernel.results
+    pictures = {name: charts for name, charts in TABLE["pictures"].items()
+                if charts[0]["program"] in report["results"]}
+    for name, charts in pictures.items():
+        write_atomically(place / name, plots.draw(
+            samples, dict(zip(SIDES, SIDES)), charts))
     base, series = (report["sides"][side] for side in SIDES)
-    short = [*summary(samples_of(report))]
-    write_atomically(RESULTS / "bench.md", "\n".join(wrapped([
-        f"# Results of `make bench{f' KERNEL={KERNEL}' if KERNEL else ''}`",
-        "", f"Measured on {report['date'][:10]} by `make bench`: base "
-        f"{base['release']} and the series on it, {series['compiler']}, "
+    short = summary(samples)
+    job = f"make bench{f' KERNEL={kernel.name}' if kernel.name else ''}"
+    write_atomically(place / "bench.md", "\n".join(wrapped([
+        f"# Results of `{job}`", "", f"Measured on {report['date'][:10]}: "
+        f"base {base['release']} and the series on it, {series['compiler']}, "
         f"`{series['config']}`, {report['machine']['qemu']} on "
-        f"{report['machine']['cpu']}.", "", *short, "", *tables(report), "",
+        f"{report['machine']['cpu']}.", "", *short, "",
+        *tables(report, samples), "",
         *(f"![plot]({name})" for name in pictures), ""])))
-    write_atomically(RESULTS / "bench-readme.md", "\n".join([*short, ""]))
+    write_atomically(place / "bench-readme.md", "\n".join([*short, ""]))
     return ["bench.json", "bench.md", "bench-readme.md", *pictures]
 
 
 def count_cases(report: dict[str, Any]) -> tuple[int, int, int]:
     """Return how many cases of both sides were measured, failed, skipped."""
-    results = [report["sides"][side][program] for side in SIDES
-               for program in (PORTS, MEMORY)] + [
-        *report.get("yield", {"sides": {}})["sides"].values()]
-    found = Counter(case["status"] for result in results
-                    for case in result["cases"])
+    found = Counter(case["status"] for sides in report["results"].values()
+                    for result in sides.values() for case in result["cases"])
     return (found["ok"], found.total() - found["ok"] - found["skip"],
             found["skip"])
 
 
-def main() -> None:
-    """Measure, or write the pages of what was measured."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        epilog="ACCEL=tcg|kvm overrides the choice of the accelerator.")
-    parser.add_argument("--pages", action="store_true",
-                        help="measure nothing, write the pages of the last "
-                             "result anew")
-    pages = parser.parse_args().pages
-    with build_lock():
-        if pages:
-            report = load()
-            if report["accel"] != "tcg":
-                raise Fail("the pages have instructions, not cycles: measure "
-                           "with ACCEL=tcg")
-            write_pages(report)
-            return
-        key = patches_key(CHECKS["bench"])
-        report = measure()
-        say("\n" + console(tables(report)) + "\n")
-        write_json(RESULTS / "bench.json", report)
+def main(kernel: Kernel, given: Given) -> None:
+    """Measure, and write the pages of what was measured."""
+    with build_lock(kernel):
+        since = begun()
+        report = {"version": 2, "date": since.date,
+                  "repository": since.commit} | measure(kernel, "ALL" in given)
+        samples = Samples(report["results"])
+        say("\n" + console(tables(report, samples)) + "\n")
+        write_atomically(kernel.results / "bench.json", compact(report))
         if report["accel"] == "tcg":
-            record("bench", *count_cases(report), write_pages(report), key)
-        say(f"written: {shown_path(RESULTS)}/bench.json and its pages; 'make "
-            "publish' takes them to results/")
-
-
-if __name__ == "__main__":
-    run_main(main)
+            record(kernel, "bench", count_cases(report), since,
+                   write_pages(kernel, report))
+        say(f"written: {shown_path(kernel.results)}/bench.json and its pages; "
+            "'make publish' takes them to results/")

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Paths, errors, progress, commands and files: what every job uses.
+"""Kernels, paths, errors, progress, commands and files: what every job uses.
 
-A job raises Fail for anything the user can mend, and is started through
-run_main(), which turns Fail, Ctrl-C and a full disk into one message.
+A job raises Fail for anything the user can mend; run_main() turns Fail, Ctrl-C
+and a full disk into one message.
 """
 
 import contextlib
 import errno
 import fcntl
-import functools
 import hashlib
 import json
 import os
@@ -20,22 +19,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-# The older kernel that a job is about, such as "6.12"; "" for the first one of
-# tools/BASE.
-KERNEL = os.environ.get("KERNEL", "")
-TOP_BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
-BUILD = TOP_BUILD / KERNEL
-LOGS = BUILD / "logs"
-RESULTS = BUILD / "results"
+PATCHES = ROOT / "patches"
 CONFIGS = ROOT / "tools/configs"
+BUILD = Path(os.environ.get("SERIES_BUILD_DIR") or ROOT / "build").resolve()
 # What this job may use: os.cpu_count() is that of the machine.
 CPUS = len(os.sched_getaffinity(0))
 # What is compared: the base, and the series on it.
@@ -184,15 +179,17 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     return status
 
 
-def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
+def at_once(work: dict[str, Callable[[], T]], jobs: int = 0,
+            go_on: bool = False) -> dict[str, Any]:
     """Do named pieces of work in threads, by default one for each processor;
-    say when each begins and ends.
+    say when each begins and ends; return what they return.
 
-    The first error, and Ctrl-C, ends what the others run by run_logged().
+    The first error, and Ctrl-C, ends what the others run by run_logged();
+    with go_on, a Fail is the value of its piece and ends none.
     """
     begun: dict[str, float] = {}
 
-    def do(name: str) -> T:
+    def do(name: str) -> T | Fail:
         if _stopping.is_set():
             raise KeyboardInterrupt
         begun[name] = start = time.monotonic()
@@ -200,6 +197,11 @@ def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
         print(f"==> {name}\n", end="", flush=True)
         try:
             return work[name]()
+        except Fail as failure:
+            if not go_on:
+                raise
+            print(f"    {name}: FAILED: {failure}\n", end="", flush=True)
+            return failure
         finally:
             took = duration(time.monotonic() - start)
             print(f"    {name}: {took}\n", end="", flush=True)
@@ -232,18 +234,10 @@ def at_once(work: dict[str, Callable[[], T]], jobs: int = 0) -> dict[str, T]:
     return {name: future.result() for name, future in done.items()}
 
 
-def in_parallel(work: dict[str, Callable[[], T]],
-                jobs: int) -> dict[str, T | Fail]:
-    """As at_once(), but a Fail is the value of its piece; the others go on."""
-    def attempt(name: str) -> T | Fail:
-        try:
-            return work[name]()
-        except Fail as failure:
-            print(f"    {name}: FAILED: {failure}\n", end="", flush=True)
-            return failure
-
-    return at_once({name: functools.partial(attempt, name) for name in work},
-                   jobs)
+def bound(command: Sequence[str]) -> list[str]:
+    """Return a command that ends with the thread which starts it, also when
+    that is killed outright."""
+    return ["setpriv", "--pdeathsig", "TERM", "--", *command]
 
 
 def run_git(*args: Any, cwd: Path | None = None,
@@ -318,20 +312,93 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
-def kernels() -> list[dict[str, str]]:
-    """Return the rows of tools/BASE, by the names in its head."""
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that the series is for, a row of tools/BASE, and its places.
+
+    version: as in "7.3".  name: what KERNEL= calls it; "" for the first one.
+    """
+
+    version: str
+    package: str
+    suite: str
+    tested: str
+    tested_package: str
+    name: str
+
+    @property
+    def build(self) -> Path:
+        """What is made for it: build/, or build/6.12."""
+        return BUILD / self.name
+
+    @property
+    def logs(self) -> Path:
+        return self.build / "logs"
+
+    @property
+    def results(self) -> Path:
+        return self.build / "results"
+
+    @property
+    def repo(self) -> Path:
+        """The bare repository with the branches `base` and `applied`."""
+        return self.build / "linux.git"
+
+    @property
+    def series(self) -> Path:
+        """The file that names its patches."""
+        return PATCHES / self.name / "series" if self.name else ROOT / "series"
+
+
+def kernels() -> list[Kernel]:
+    """Return the rows of tools/BASE, whose head has the fields' names."""
     head, *rows = (line.split() for line in
                    (ROOT / "tools/BASE").read_text().splitlines()
                    if line and line[0] != "#")
-    return [dict(zip(head, row, strict=True)) for row in rows]
+    names = [word.lower() for word in head]
+    return [Kernel(**dict(zip(names, row, strict=True)),
+                   name="" if row is rows[0] else row[0]) for row in rows]
 
 
-def check_kernel() -> None:
-    """Raise Fail unless the series goes to the kernel that is asked for."""
-    own, *ports = (row["VERSION"] for row in kernels())
-    if KERNEL and KERNEL not in ports:
-        raise Fail(f"KERNEL={KERNEL}: the series is for {own}, which needs no "
-                   f"KERNEL=, and for {', '.join(ports) or 'no other'}")
+def kernel_of(name: str) -> Kernel:
+    """Return the kernel that KERNEL= asks for; "" is the first."""
+    first, *ports = kernels()
+    for kernel in (first, *ports):
+        if kernel.name == name:
+            return kernel
+    raise Fail(f"KERNEL={name}: the series is for {first.version}, which needs "
+               "no KERNEL=, and for "
+               + (", ".join(port.version for port in ports) or "no other"))
+
+
+class Given(dict[str, str]):
+    """The variables that a job was given, by name, none of them empty."""
+
+    def words(self, name: str, known: Iterable[str]) -> list[str]:
+        """Return the words of one, each of which has to be known."""
+        known, words = [*known], self.get(name, "").split()
+        for word in words:
+            if word not in known:
+                raise Fail(f"{name}={word} is not known: use "
+                           + ", ".join(known))
+        return words
+
+    def one(self, name: str, known: Iterable[str],
+            default: str | None = None) -> str:
+        """Return one, which has to be known, and there without a default."""
+        known, value = [*known], self.get(name, default)
+        if value is None:
+            raise Fail(f"give {name}=: {', '.join(known)}")
+        if value not in (*known, default):
+            raise Fail(f"{name}={value} is not known: use {', '.join(known)}")
+        return value
+
+    def number(self, name: str, default: int) -> int:
+        """Return one that is a number above 0."""
+        value = self.get(name, str(default))
+        if not re.fullmatch("0*[1-9][0-9]*", value):
+            raise Fail(f"{name}={value} is not known: use a number above 0")
+        return int(value)
 
 
 def check_place() -> None:
@@ -339,8 +406,8 @@ def check_place() -> None:
     make or QEMU would not take the build's path."""
     if not Path("/proc/self").exists():
         raise Fail("/proc is not mounted: mount -t proc proc /proc")
-    if odd := re.search(r"[^\w/.+@~-]", str(TOP_BUILD)):
-        raise Fail(f"{TOP_BUILD}: no kernel can be built below a path with "
+    if odd := re.search(r"[^\w/.+@~-]", str(BUILD)):
+        raise Fail(f"{BUILD}: no kernel can be built below a path with "
                    f"'{odd[0]}': move this repository")
 
 
@@ -355,48 +422,45 @@ def digest(*parts: str | bytes) -> str:
 
 @contextlib.contextmanager
 def scratch(name: str) -> Iterator[Path]:
-    """Make a folder below BUILD that is removed at the end of the block."""
-    (BUILD / "tmp").mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=BUILD / "tmp",
+    """Make a folder that is removed at the end of the block: with build_lock()
+    below the kernel's build folder."""
+    with tempfile.TemporaryDirectory(prefix=f"{name}-",
                                      ignore_cleanup_errors=True) as place:
         yield Path(place)
 
 
-def work_begins() -> None:
-    """Called when a job has looked at all that it is asked for:
-    tools/arguments.py ends it here."""
-
-
 @contextlib.contextmanager
-def build_lock() -> Iterator[None]:
-    """Let only one job at a time, and what it starts, work below BUILD."""
-    work_begins()
-    BUILD.mkdir(parents=True, exist_ok=True)
-    if os.environ.get("SERIES_LOCKED") == str(BUILD):
+def build_lock(kernel: Kernel) -> Iterator[None]:
+    """Let only one job at a time, and what it starts, work on a kernel."""
+    place, tmp = kernel.build, kernel.build / "tmp"
+    place.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("SERIES_LOCKED") == str(place):
         yield
         return
-    with open(BUILD / ".lock", "w") as lock:
+    with open(place / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Fail(f"another job is running below {shown_path(BUILD)}: "
+            raise Fail(f"another job is running below {shown_path(place)}: "
                        "wait for it or end it, then run this again") from None
         # What a job that was killed outright could not take away.
-        shutil.rmtree(BUILD / "tmp", ignore_errors=True)
+        shutil.rmtree(tmp, ignore_errors=True)
         # /tmp may be small, or allow no program to run.
-        (BUILD / "tmp").mkdir(exist_ok=True)
-        os.environ["TMPDIR"] = str(BUILD / "tmp")
-        os.environ["SERIES_LOCKED"] = str(BUILD)
+        tmp.mkdir(exist_ok=True)
+        before, tempfile.tempdir = dict(os.environ), str(tmp)
+        os.environ |= {"TMPDIR": str(tmp), "SERIES_LOCKED": str(place)}
         try:
             yield
         finally:
-            # quilt leaves files where a patch does not apply.
-            shutil.rmtree(BUILD / "tmp", ignore_errors=True)
-            del os.environ["SERIES_LOCKED"]
+            # git leaves files where a patch does not apply.
+            shutil.rmtree(tmp, ignore_errors=True)
+            tempfile.tempdir = None
+            os.environ.clear()
+            os.environ |= before
 
 
-def run_main(main: Callable[[], int | None]) -> None:
-    """Start a job's main() and turn its errors into one message."""
+def run_main(main: Callable[[], int | None]) -> NoReturn:
+    """Start a job and turn its errors into one message."""
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Not when nohup has it ignored.
         if signal.getsignal(sig) != signal.SIG_IGN:
@@ -404,7 +468,6 @@ def run_main(main: Callable[[], int | None]) -> None:
     status, text = 1, ""
     try:
         check_place()
-        check_kernel()
         status = main() or 0
     except Fail as failure:
         text = f"error: {failure}"

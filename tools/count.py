@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools.core import CONFIGS, Fail, duration, say
-from tools.records import CHECKS, patches_key, record
+from tools.core import CONFIGS, Fail, Kernel, duration, say
+from tools.records import begun, record
 
 
 def listed(path: Path) -> list[str]:
@@ -19,10 +19,8 @@ def listed(path: Path) -> list[str]:
 
 
 class Count:
-    """Counts results and prints one line for each.
-
-    rows: what was counted: ("ok"|"fail"|"skip", name, why).
-    """
+    """Counts results and prints one line for each; rows: all of them, each
+    "ok", "fail" or "skip", the name, and why."""
 
     def __init__(self) -> None:
         self.passed = self.failed = self.skipped = 0
@@ -30,23 +28,21 @@ class Count:
         self.expected = listed(CONFIGS / "expected-skips")
 
     def add(self, word: str, name: str, why: Any = "") -> None:
-        """Count a test by a verdict: "pass" or "ok", "fail", or "skip".
-
-        A skip that tools/configs/expected-skips lacks has failed.  A row there
-        is a pattern of the name, or of 'NAME: WHY'.
-        """
+        """Count a test by a verdict: "pass" or "ok", "fail", or "skip", which
+        is a failure when tools/configs/expected-skips has no pattern of the
+        name or of 'NAME: WHY'."""
+        word = "ok" if word == "pass" else word
         if word == "skip" and not any(
                 fnmatch.fnmatch(text, row) for row in self.expected
                 for text in (name, f"{name}: {why}")):
             word, why = "fail", (f"skipped ({why}), which "
                                  "tools/configs/expected-skips does not list")
-        word = "ok" if word == "pass" else word
         self.passed += word == "ok"
         self.failed += word == "fail"
         self.skipped += word == "skip"
         self.rows.append((word, name, str(why)))
-        say(f"    {'FAIL' if word == 'fail' else word:4}  {name}"
-            + (f": {why}" if str(why) else ""))
+        say(f"    {word.replace('fail', 'FAIL'):4}  {name}"
+            + f": {why}" * bool(str(why)))
 
     ok = functools.partialmethod(add, "ok")
     fail = functools.partialmethod(add, "fail")
@@ -59,13 +55,12 @@ class Count:
     def run(self, name: str, function: Callable[..., Any],
             *arguments: Any) -> bool:
         """Count a test: function raises Fail when it does not hold; what it
-        returns is shown."""
+        returns is shown.  Return whether it holds."""
         try:
             self.ok(name, function(*arguments) or "")
         except Fail as failure:
             self.fail(name, failure)
-            return False
-        return True
+        return self.rows[-1][0] == "ok"
 
     def numbers(self) -> tuple[int, int, int]:
         """Return how many passed, failed and were skipped."""
@@ -73,35 +68,30 @@ class Count:
 
     def last_line(self) -> str:
         """Return the line that a job of tests ends with."""
-        return (f"{self.passed} passed, {self.failed} failed, "
-                f"{self.skipped} skipped")
+        return "{} passed, {} failed, {} skipped".format(*self.numbers())
 
     def status(self) -> int:
         """Return the exit status of a job of tests."""
         return 1 if self.failed or not self.passed else 0
 
 
-def run_groups(count: Count, groups: dict[str, Callable[[Count], None]],
-               job: str = "") -> None:
-    """Run groups of tests, {name: function}; each has to count something.
-
-    job: what they are called in tools/records.py, where each that ran to its
-    end is noted.
-    """
+def run_groups(kernel: Kernel, count: Count,
+               groups: dict[str, Callable[[Kernel, Count], None]],
+               job: str) -> None:
+    """Run groups of tests, {name: function}, each of which has to count
+    something, and note those that ran to their end in the job's name."""
     for number, (name, function) in enumerate(groups.items(), 1):
-        before, start = count.numbers(), time.monotonic()
-        # The patches may change while it runs.
-        title = f"{job} {name}".strip()
-        key = patches_key(CHECKS[title]) if job else ""
-        about = getattr(function, "func", function).__doc__ or ""
+        before, since, start = count.numbers(), begun(), time.monotonic()
+        about = getattr(function, "func", function).__doc__
         say(f"==> {name} ({number} of {len(groups)}): "
             + about.partition("\n")[0])
         try:
-            function(count)
+            function(kernel, count)
         except Fail as failure:
             count.fail(name, failure)
-        if count.numbers()[:2] == before[:2]:
+        ran = tuple(map(int.__sub__, count.numbers(), before))
+        if ran[0] + ran[1]:
+            record(kernel, f"{job} {name}", ran, since)
+        else:
             count.fail(name, "nothing of it ran")
         say(f"    {name} took {duration(time.monotonic() - start)}")
-        if job:
-            record(title, *map(int.__sub__, count.numbers(), before), key=key)

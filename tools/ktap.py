@@ -18,14 +18,13 @@ ROW = re.compile(r"(    )?(?:1\.\.(\d+)|(ok|not ok) \d+(?: -)?)"
                  r"(?: ([^#]*?))??(?: *# (?i:SKIP)\b *(.*?))?(?: *#.*)?$")
 # What the kselftest harness says around a case.
 AROUND = re.compile(r"# +(RUN|OK|FAIL|SKIP) ")
+RANK = ("skip", "pass", "fail")
 
 
 @dataclass
 class Report:
-    """The cases of a program: "pass", "fail" or "skip", and why not "pass".
-
-    wrong: why the output is not whole, or "".
-    """
+    """The cases of a program: "pass", "fail" or "skip", and why not "pass";
+    wrong: why the output is not whole, or ""."""
 
     cases: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -37,22 +36,15 @@ class Report:
 
     def add(self, case: str, verdict: str, reason: str) -> None:
         """Note a case; of one that is there twice, the worse run counts."""
-        rank = ("skip", "pass", "fail")
-        if rank.index(verdict) < rank.index(self.cases.get(case, "skip")):
-            return
-        self.cases[case] = verdict
-        self.reasons.pop(case, None)
-        if verdict != "pass":
-            self.reasons[case] = reason
-        if verdict == "skip" and not reason:
-            self.wrong = f"a skip without a reason: {case}"
+        if RANK.index(verdict) >= RANK.index(self.cases.get(case, "skip")):
+            self.cases[case], self.reasons[case] = verdict, reason
+            if verdict == "skip" and not reason:
+                self.wrong = f"a skip without a reason: {case}"
 
 
 class Run(NamedTuple):
-    """What a program printed, its exit status, and how long it took in s.
-
-    The latter two are None for a program that did not end.
-    """
+    """What a program printed, its exit status, and how long it took in s, both
+    None for one that did not end."""
 
     output: str
     status: int | None
@@ -60,52 +52,51 @@ class Run(NamedTuple):
 
 
 def parse(text: str) -> Report:
-    """Read what one program printed, or KUnit in debugfs or in a console.
-
-    The cases of a KUnit suite are called 'suite.case'.  A suite itself is a
-    case only when it fails, or is skipped, and none of its cases is.
-    """
-    report, said = Report(), []
-    planned, wanted, reported = None, None, 0
-    suite: list[tuple[str, str, str]] = []
-    for line in text.replace("\r", "").splitlines():
-        # The kernel puts the time before what is in its log.
-        found = ROW.match(re.sub(r"^\[ *\d+\.\d+\] ", "", line))
+    """Read what one program printed, or KUnit in debugfs or in a console: the
+    cases of a suite are called 'suite.case', and it is a case itself only when
+    it fails, or is skipped, and none of its cases is."""
+    report, said, suite, reported = Report(), [], [], 0
+    planned = wanted = None
+    # The kernel puts the time before what is in its log.
+    for line in re.sub(r"^\[ *\d+\.\d+\] |\r", "", text,
+                       flags=re.M).splitlines():
+        found = ROW.match(line)
         if not found:
             # Lines before a result say why, apart from the harness's own.
             if not AROUND.match(line):
-                said.append(re.sub(r"^(\[ *\d+\.\d+\] )?[# ]*", "", line))
+                said.append(line.strip("# "))
             continue
         indent, plan, word, name, skip = found.groups("")
-        skipped, why = found[5] is not None, skip
-        if skipped and not name.strip():
+        verdict = "skip" if found[5] is not None else \
+            "pass" if word == "ok" else "fail"
+        why = skip
+        if verdict == "fail":
+            why = " | ".join([*filter(None, said)][-4:]) or \
+                "it does not say why"
+        elif skip and not name.strip():
             # Or 'ok 5 # SKIP NAME: the reason'.
             name, _, why = skip.partition(":")
-        name, why = name.strip(), why.strip()
-        verdict = "skip" if skipped else "pass" if word == "ok" else "fail"
-        if not skipped:
-            why = " | ".join([row for row in map(str.rstrip, said) if row][
-                -4:]) or "it does not say why"
         said = []
+        case = name.strip(), verdict, why.strip()
         if plan and indent:
             suite, wanted = [], int(plan)
         elif plan:
             planned = (planned or 0) + int(plan)
-            if skipped:
+            if verdict == "skip":
                 report.add("all", "skip", skip)
         elif indent:
-            suite.append((name, verdict, why))
+            suite.append(case)
         else:
             reported += 1
-            for case, *rest in suite:
-                report.add(f"{name}.{case}", *rest)
+            for part, *rest in suite:
+                report.add(f"{case[0]}.{part}", *rest)
             # debugfs says "ok" of a suite that never ran.
             if wanted is not None and not len(suite) == wanted > 0:
-                report.wrong = f"{name}: {len(suite)} of its {wanted} cases " \
-                    "reported"
+                report.wrong = f"{case[0]}: {len(suite)} of its {wanted} " \
+                    "cases reported"
             if wanted is None or verdict not in (
                     "pass", *(one for _, one, _ in suite)):
-                report.add(name, verdict, why)
+                report.add(*case)
             suite, wanted = [], None
     if planned is None:
         report.wrong = "it printed no plan"
@@ -117,10 +108,8 @@ def parse(text: str) -> Report:
 
 
 def verdict(run: Run) -> tuple[str, str]:
-    """Say what a test came to: "pass", "fail" or "skip", and more words.
-
-    One of which no case passed is no pass.
-    """
+    """Say what a test came to: "pass", "fail" or "skip", and more words.  One
+    of which no case passed is no pass."""
     report = parse(run.output)
     failed, passed = report.those("fail"), report.those("pass")
     words = (f"{len(passed)} passed, {len(failed)} failed, "
@@ -136,24 +125,20 @@ def verdict(run: Run) -> tuple[str, str]:
 
 
 def is_worse(before: str | None, after: str | None) -> bool:
-    """Tell whether the series does worse than the base, by two verdicts.
-
-    A test that the base does not have may skip itself, but not fail.
-    """
+    """Tell whether the series does worse than the base, by two verdicts.  A
+    test that the base does not have may skip itself, but not fail."""
     rank = {None: -1, "fail": 0, "skip": 1, "pass": 2}
     return rank[after] < rank[before or "skip"]
 
 
 def runner(text: str) -> dict[str, str]:
-    """Read what run_kselftest.sh says of programs: {name: verdict}.
-
-    To the runner, one that skips all its cases may be "ok"; here it is a skip.
-    """
+    """Read what run_kselftest.sh says of programs: {name: verdict}.  One that
+    skips all its cases, which may be "ok" to the runner, is a skip here."""
     # What a program prints has a '# ' before each line, and may end in the
     # middle of one.
     parts = re.split(r"(not ok|ok) \d+ selftests: \S+: (\S+)(.*)", text)
     found = {}
-    for said, word, name, rest in zip(*(parts[n::4] for n in range(4))):
+    for said, word, name, rest in zip(*[iter(parts)] * 4):
         cases = parse(re.sub("^# ", "", said, flags=re.M)).cases
         found[name] = "fail" if word != "ok" else "skip" if \
             "# SKIP" in rest or {*cases.values()} == {"skip"} else "pass"
@@ -161,25 +146,21 @@ def runner(text: str) -> dict[str, str]:
 
 
 def split(text: str, names: Iterable[str] = ()) -> dict[str, Run]:
-    """Return what each program printed between its marks, in order.
-
-    names: those that shall be there, with nothing when they did not run.
-    """
+    """Return what each program printed between its marks, in order; names:
+    those that shall be there, with nothing when they did not run."""
     found = dict.fromkeys(names, Run("", None, None))
     for part in re.split(r"^@@ begin ", text, flags=re.M)[1:]:
         name, _, body = part.partition("\n")
         end = re.search(rf"^@@ end {re.escape(name)} (-?\d+) (\d+)$", body,
                         re.M)
-        found[name] = Run(body[:end.start()], *map(int, end.groups())) \
+        found[name] = Run(body[:end.start()], int(end[1]), int(end[2])) \
             if end else Run(body, None, None)
     return found
 
 
 def script(commands: Mapping[str, str], wrap: str = "") -> str:
-    """Return a shell command that runs programs with marks around each.
-
-    commands: {name: command}.  wrap: what runs them, such as 'nice'.
-    """
+    """Return a shell command that runs commands, by name, with marks around
+    each; wrap: what runs them, such as 'nice'."""
     # One that ends in mid-line must not hide its mark.
     return "".join(
         f"echo; echo '@@ begin {name}'; t=$(date +%s); {wrap} {command}; "

@@ -2,9 +2,9 @@
 """Time the copy of an I/O bitmap on base and series, in cycles.
 
 Takes the function that copies and what it calls out of each kernel tree,
-compiles both as one user-space program with the kernel's flags (copycost.c),
-checks that they copy correctly, and times them warm, with L1 displaced and
-with L2 displaced.
+compiles both as one user-space program with the kernel's flags (bench/
+copycost.c), checks that they copy correctly, and times them warm, with L1
+displaced and with L2 displaced.
 """
 
 import os
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.core import (LOGS, ROOT, SIDES, Fail, need_tool, run_logged,
-                        scratch)
-from tools.measure_ports import label
-from tools.tables import numbers, ratio, table
+from tools.build import BENCH, make_environment
+from tools.core import SIDES, Fail, Kernel, need_tool, run_logged, scratch
+from tools.figures import Samples
 
+COPY = "copycost"
 # Which cache sets the pages of a process share is chance: several processes.
 RUNS, ROUNDS = 10, 200
 SECONDS = 600
@@ -30,18 +30,6 @@ HEADERS = ("arch/x86/include/asm/processor.h",
            "arch/x86/include/asm/io_bitmap.h")
 # What it works on. Each side has its own.
 STRUCTS = ("x86_io_bitmap_slot", "x86_io_bitmap", "io_bitmap", "tss_struct")
-# The kernel's, as far as they change the code of these functions. popcnt is
-# for the builtin only, which the kernel patches in.
-FLAGS = ["-std=gnu11", "-O2", "-m64", "-march=x86-64", "-mtune=generic",
-         "-mpopcnt", "-mgeneral-regs-only", "-mno-red-zone",
-         "-fno-strict-aliasing", "-fno-strict-overflow",
-         "-fno-delete-null-pointer-checks", "-fomit-frame-pointer",
-         "-fno-stack-protector", "-fno-jump-tables", "-fcf-protection=none",
-         "-fno-pie", "-no-pie", "-fconserve-stack", "-falign-functions=16",
-         "-falign-jumps=1", "-falign-loops=1", "-U_FORTIFY_SOURCE", "-Wall",
-         "-Werror=implicit-function-declaration"]
-# For a machine that does not say: a size that is common.
-CACHES = {"LEVEL1_DCACHE_SIZE": 48 << 10, "LEVEL2_CACHE_SIZE": 2 << 20}
 STATES = {"warm": "warm", "l1": "L1 displaced", "l2": "L2 displaced"}
 
 
@@ -89,26 +77,28 @@ def cpuinfo(name: str) -> str:
     return found.group(1) if found else "unknown"
 
 
+def cache(name: str, common: int) -> int:
+    """Return the size of a cache; of one that is not said, or is nonsense, as
+    some hypervisors say it, a common one."""
+    said = subprocess.run(["getconf", name], capture_output=True,
+                          text=True).stdout.strip()
+    return int(said) if said.isdigit() and 4096 <= int(said) <= 1 << 30 \
+        else common
+
+
 def machine() -> dict[str, Any]:
     """Return what the figures depend on; the last CPU is used."""
-    sizes = {}
-    for name, default in CACHES.items():
-        said = subprocess.run(["getconf", name], capture_output=True,
-                              text=True).stdout.strip()
-        # Some hypervisors show nonsense.
-        sizes[name] = int(said) if said.isdigit() and \
-            4096 <= int(said) <= 1 << 30 else default
-    l1d, l2 = sizes.values()
     flags = cpuinfo("flags").split()
     return {"cpu": cpuinfo("model name"),
             "cpu_number": max(os.sched_getaffinity(0)),
-            "l1d_bytes": l1d, "l2_bytes": l2,
+            "l1d_bytes": cache("LEVEL1_DCACHE_SIZE", 48 << 10),
+            "l2_bytes": cache("LEVEL2_CACHE_SIZE", 2 << 20),
             "virtual": "hypervisor" in flags,
             "fsrm": "fsrm" in flags, "fsrs": "fsrs" in flags}
 
 
-def summary(text: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Return {case: {side: {state: cycles}}} of what copycost wrote.
+def summary(text: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the cases of each side, in cycles, of what copycost wrote.
 
     That is per copy, without the empty call.  The rounds time the one and the
     other task in turn: the mean of both medians is taken.
@@ -117,66 +107,56 @@ def summary(text: str) -> dict[str, dict[str, dict[str, float]]]:
     for line in text.splitlines():
         *key, calls, ticks = line.split()
         samples[tuple(key)].append(int(ticks) / int(calls))
-    middle = {key: statistics.mean((statistics.median(ticks[::2]),
-                                    statistics.median(ticks[1::2])))
+    middle = {key: (statistics.median(ticks[::2])
+                    + statistics.median(ticks[1::2])) / 2
               for key, ticks in samples.items()}
-    return {case: {side: {state: round(max(0, middle[case, side, state]
-                                           - middle[case, "nothing", state]),
-                                       1)
-                          for state in STATES} for side in SIDES}
-            for case in dict.fromkeys(case for case, _, _ in middle)}
+    return {side: [{"name": case, "status": "ok"} | {
+        state: round(max(0, middle[case, side, state]
+                         - middle[case, "nothing", state]), 1)
+        for state in STATES} for case in dict.fromkeys(
+            key[0] for key in middle)] for side in SIDES}
 
 
-def measure_copy(trees: dict[str, Path],
+def measure_copy(kernel: Kernel, trees: dict[str, Path],
                  rounds: int = ROUNDS) -> dict[str, Any]:
-    """Check and time the copies of both sides.
+    """Check and time the copies of both sides; return their results.
 
     trees: {side: source tree}.  rounds: samples of each figure in each of
     several processes.  Raises Fail when a function is not found, does not
     compile or copies wrongly; never because of a time.
     """
     need_tool("gcc", "build-essential")
-    here, log = machine(), LOGS / "copycost.log"
+    here, log = machine(), kernel.logs / "copycost.log"
     # As many TSSs as stay in L2, with their tasks, while L1 is displaced.
     room = here["l2_bytes"] * 3 // 4 - 4 * here["l1d_bytes"]
-    areas = min(max(room // 25600, 1), 16)
+    areas, text = min(max(room // 25600, 1), 16), ""
     with scratch("copycost") as place:
         program = place / "copycost"
         program.with_suffix(".h").write_text(
             "".join(extract(side, trees[side]) for side in SIDES))
-        run_logged(["gcc", *FLAGS, f"-I{place}", "-o", str(program),
-                    str(ROOT / "tools/copycost.c")], log,
+        run_logged(["make", "-C", str(BENCH), f"OUTPUT={place}", str(program)],
+                   log, env=make_environment(),
                    what="compiling the copies in user space")
-        text = ""
         for _ in range(RUNS):
             run_logged(["taskset", "-c", *map(str, (
                 here["cpu_number"], program, here["l1d_bytes"],
                 here["l2_bytes"], areas, rounds))], log, timeout=SECONDS,
                 what="the test of the copies")
             text += log.read_text()
-    return {"benchmark": "copycost", "version": 3,
-            "unit": "TSC cycles per copy", "machine": here,
-            "rounds": RUNS * rounds, "areas": areas, "cases": summary(text)}
+    return {side: {"rounds": RUNS * rounds, "areas": areas, "cases": cases}
+            for side, cases in summary(text).items()}
 
 
-def tables(result: dict[str, Any]) -> Iterator[str]:
-    """Yield a result of measure_copy() as Markdown."""
-    here = result["machine"]
+def tables(samples: Samples, here: dict[str, Any]) -> Iterator[str]:
+    """Yield the copies of both sides as Markdown; here: the machine."""
     yield from (
         "", "The copy of the bitmap alone, in user space, which the series "
-        "makes only when three or more tasks with ports run in turn. Unit: "
-        f"TSC cycles of {here['cpu']}"
+        "makes only when three or more tasks with ports run in turn. Cycles "
+        f"of the TSC of {here['cpu']}"
         f"{' (a virtual machine)' if here['virtual'] else ''}, L1d "
         f"{here['l1d_bytes'] >> 10} KB, L2 {here['l2_bytes'] >> 10} KB, "
         f"{'FSRM' if here['fsrm'] else 'no FSRM'} and "
-        f"{'FSRS' if here['fsrs'] else 'no FSRS'}; median of "
-        f"{result['rounds']} samples in {RUNS} processes:", "")
-    head, rows = ["ports of the two tasks"], []
-    for name in STATES.values():
-        head += [f"{name}: base", "series", "ratio"]
-    for case, sides in result["cases"].items():
-        rows.append([label(case)])
-        for state in STATES:
-            base, series = (sides[side][state] for side in SIDES)
-            rows[-1] += [*numbers((base, series)), ratio(series, base)]
-    yield from table(head, rows)
+        f"{'FSRS' if here['fsrs'] else 'no FSRS'}; medians of "
+        f"{RUNS * ROUNDS} samples in {RUNS} processes:", "",
+        *samples.sides(COPY, "cycles, by the ports of the two tasks", {
+            state: f"{words}: " for state, words in STATES.items()}))

@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Copy what ran on these patches from build/ to results/: make publish.
 
-Takes the records of all kernels and the files that they name (record() of
-tools/records.py), and writes the table of results/tested.md.  Nothing else
-writes to results/.  What a later run, that did not come to its end, has
-changed stays as it was published.
+Takes the records of all kernels and the files that they name, and writes the
+table of results/tested.md.  Nothing else writes to results/, and no job reads
+it.  What a later run, that did not come to its end, has changed stays as it
+was published.
 """
 
-import argparse
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from tools.core import (ROOT, TOP_BUILD, Fail, digest, read_json, run_main,
-                        say, shown_path, work_begins, write_atomically)
-from tools.records import (CHECKS, PUBLISHED, Row, checks, columns, current,
-                           patches_key, recorded)
+from tools.core import (ROOT, Fail, Given, Kernel, digest, kernels, read_json,
+                        say, shown_path, write_atomically)
+from tools.records import CHECKS, NAME, checks, same
 from tools.tables import table
 
-TESTED = PUBLISHED.with_name("tested.md")
+RESULTS = ROOT / "results"
+TESTED = RESULTS / "tested.md"
 # Files that become a part of a page: {name: (page, mark)}.
 PARTS = {"bench-readme.md": (ROOT / "README.md", "bench")}
-ABOUT = ("A cell: day of the run, how many tests passed / failed / were "
-         "skipped, commit of the patches.")
-MORE = ("Empty: nothing has run on these patches. A dash: not for this kernel.")
+CELL = re.compile(r"(\d{4}-\d\d-\d\d), ([0-9a-f]+): \d+ / \d+ / \d+")
+ABOUT = ("A cell: day of the run, commit of this repository, which has the "
+         "patches and the tools, and how many tests passed / failed / were "
+         "skipped.")
+MORE = ("Empty: it has not run on these patches. A dash: not for this kernel.")
 
 
 def filled(page: Path, mark: str, lines: Iterable[str]) -> bytes:
@@ -37,84 +38,82 @@ def filled(page: Path, mark: str, lines: Iterable[str]) -> bytes:
                       end + text.partition(end)[2]]).encode()
 
 
-def cell(row: Row | None) -> str:
-    """Return a cell of the table."""
-    if not row:
-        return ""
-    numbers = " / ".join(str(row[word])
-                         for word in ("passed", "failed", "skipped"))
-    return f"{row['date'][:10]}: {numbers}, {row['commit'] or row['key'][:7]}"
-
-
 def command(name: str) -> str:
     """Return what runs a check, by its name in CHECKS."""
     job, _, part = name.partition(" ")
-    if job == "real":
-        return f"{name}, [tools/lab](../tools/lab/README.md)"
     return f"`make {job}" + (
         f" {'JOB' if job == 'soak' else 'ONLY'}={part}`" if part else "`")
 
 
-def tested(records: dict[str, dict[str, Row]]) -> list[str]:
-    """Return the lines of the table, kernel by check."""
-    kernels = columns()
-    there = {version: checks(kernel) for version, kernel in kernels}
-    rows = [[command(name), *(
-        cell(records[version].get(name)) if name in there[version] else "–"
-        for version, _ in kernels)] for name in CHECKS]
-    keys = [f"`{patches_key('all', kernel)[:12]}`" for _, kernel in kernels]
-    return [*table(["", *there], [["hash of the patches", *keys], *rows],
-                   left=len(kernels) + 1), "", ABOUT, MORE]
+def published() -> dict[str, list[str]]:
+    """Return {command: cells} of the table of results/tested.md."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in TESTED.read_text().splitlines()
+            if line.startswith("| `make")]
+    return {first: cells for first, *cells in rows}
 
 
-def finished(kernel: str, name: str, row: Row) -> dict[str, bytes] | None:
-    """Return the files of a record, None unless they are what it noted."""
-    here = TOP_BUILD / kernel / "results"
-    found = {file: (here / file).read_bytes() for file in row["files"]
-             if (here / file).exists()}
-    if {file: digest(data) for file, data in found.items()} == row["files"]:
+def files_of(kernel: Kernel, name: str, row: Any) -> dict[str, bytes] | None:
+    """Return the files of a record, None with a notice unless it can be
+    published."""
+    found = {file: (kernel.results / file).read_bytes()
+             for file in row["files"] if (kernel.results / file).exists()}
+    if {file: digest(data) for file, data in found.items()} != row["files"]:
+        why = f"{shown_path(kernel.results)} is not what it ended with"
+    elif not re.fullmatch("[0-9a-f]+", row["commit"]):
+        why = "its patches or tools were not committed"
+    elif not same(kernel, name, row["commit"]):
+        why = "it ran on other patches or tools"
+    else:
         return found
-    say(f"    notice: {shown_path(here)} is not what 'make {name}' ended "
-        "with: run it again; not published")
+    say(f"    notice: '{command(name)}' of {row['date'][:10]} for "
+        f"{kernel.version} is not published: {why}")
     return None
 
 
 def publish() -> None:
     """Write results/; all is read before, so that an error writes none."""
-    records: dict[str, dict[str, Row]] = {}
+    cells, before = {}, published()
     texts: dict[Path, bytes] = {}
-    for version, kernel in columns():
-        records[version] = current(
-            read_json(PUBLISHED, {}).get(version, {}), kernel)
-        for name, row in recorded(kernel).items():
-            if row == records[version].get(name):
+    for column, kernel in enumerate(kernels()):
+        rows = read_json(kernel.results / NAME, {})
+        for name in CHECKS:
+            old = before.get(command(name), [""] * 9)[column]
+            found = CELL.fullmatch(old)
+            cells[name, kernel] = old if found and same(
+                kernel, name, found[2]) else ""
+            row = rows.get(name)
+            if not row or found and row["date"][:10] < found[1]:
                 continue
-            files = finished(kernel, name, row)
+            files = files_of(kernel, name, row)
             if files is None:
                 continue
-            records[version][name] = row
+            cells[name, kernel] = f"{row['date'][:10]}, {row['commit']}: " \
+                + " / ".join(map(str, row["numbers"]))
             for file, data in files.items():
                 if file not in PARTS:
-                    texts[PUBLISHED.parent / kernel / file] = data
-                elif not kernel:
+                    texts[RESULTS / kernel.name / file] = data
+                elif not kernel.name:
                     page, mark = PARTS[file]
                     texts[page] = filled(page, mark, data.decode().splitlines())
-    texts[TESTED] = filled(TESTED, "tested", tested(records))
-    texts[PUBLISHED] = (json.dumps(records, indent=1) + "\n").encode()
+    there = {kernel: checks(kernel) for kernel in kernels()}
+    texts[TESTED] = filled(TESTED, "tested", [*table(
+        ["", *(kernel.version for kernel in there)], [[command(name), *(
+            cells[name, kernel] if name in there[kernel] else "–"
+            for kernel in there)] for name in CHECKS],
+        left=len(there) + 1), "", ABOUT, MORE])
     new = {path: data for path, data in texts.items()
            if not path.exists() or path.read_bytes() != data}
     for path, data in new.items():
         write_atomically(path, data)
     say("written: " + ", ".join(map(shown_path, new)) if new else
         "nothing is new: nothing was written")
+    for kernel in there:
+        left = [name for name in there[kernel] if not cells[name, kernel]]
+        if left:
+            say(f"{kernel.version}: not run on these patches: "
+                + ", ".join(left))
 
 
-def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__.partition("\n\n")[0]).parse_args()
-    work_begins()
+def main(kernel: Kernel, given: Given) -> None:
     publish()
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -1,81 +1,60 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run tests for long, again and again, or under load.
 
-A job has rows, each a kind of guest that boots as often as --times says.
-Runs are kept for a kernel and its tests in build/results/: the same command
-goes on there.  After a run with a failure its row begins anew, as what counts
-is so many in a row.
+A job has rows in tools/configs/soak.toml, each a kind of guest that boots as
+often as TIMES= says.  What has run here of the same kernel and tests counts:
+the same command goes on.  After a run with a failure its row begins anew.
 """
 
-import argparse
 import contextlib
 import fnmatch
 import functools
-import json
 import re
-import statistics
 import subprocess
-import time
-from collections import Counter
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools import ktap, measure_yield
-from tools.build import (BENCH, KERNELS, SIDES, build_bench, build_kernel,
-                         build_selftests, compiler_version, image,
-                         selftest_names, source, source_key, test_key)
-from tools.core import (CONFIGS, LOGS, RESULTS, ROOT, Fail, build_lock,
-                        digest, duration, end_group, read_json,
-                        run_main, say, shown_path, stage, write_atomically)
+from tools import build, guest, ktap, measure_yield, selftests
+from tools.core import (CONFIGS, ROOT, Fail, Given, Kernel, bound, build_lock,
+                        digest, end_group, read_json, say, stage, write_json)
 from tools.count import Count, listed
-from tools.guest import boot, check_splat, choose_kvm
 from tools.guest.tiny import boot_tiny
-from tools.records import CHECKS, patches_key, record
-from tools.selftests import (RACE, RACE_CASES, STEADY, arguments_of,
-                             count_cases, count_run, race_command, race_result)
+from tools.records import Begun, begun, checks, record
 from tools.series.apply import begin, has_yield
 from tools.tables import console
 
 SCRIPTS = ROOT / "tools/soak"
-# How often a guest boots if nobody says so; others once.
-TIMES = {"repeat": 10, "load": 2}
+# How often a guest boots if nobody says so, others once; for how long.
+TIMES, SECONDS = {"repeat": 10, "load": 2}, 600
 GUEST_SECONDS = 3600
-# KASAN reports an address of the interrupt code early in a boot with five
-# page table levels, which QEMU's largest processor has.
-DEBUG = ("no5lvl",)
-# A SCHED_IDLE task beside twenty others has its turn every twenty seconds, and
-# may have been preempted where RCU waits for it.
-PATIENT = ("rcupdate.rcu_cpu_stall_timeout=300",)
-# Wake-ups of the observer. Where one instruction is emulated at a time, the
-# bases of 7.3, 6.12 and 6.1 were hit 17 times in 220,000: there one run of the
-# series, 20,000, may miss a hole one time in five; --times 4 says more.
-WAKES, STEPPED = 200000, 20000
 
-built = functools.cache(build_kernel)
+Row = dict[str, Any]  # of soak.toml, with its name
+built = functools.cache(build.build_kernel)
 
 
-@functools.cache
-def programs(tests: str, *flags: str) -> tuple[Path, ...]:
-    """Build the selftests of a pattern 'FOLDER/NAME'."""
-    folder, _, name = tests.partition("/")
-    names = selftest_names(source("applied"), folder, (name,))
-    if not names:
-        raise Fail(f"there is no test {tests}")
-    with stage(f"building the tests {tests}"):
-        return tuple(build_selftests(names, flags=flags).values())
+def rows_of(job: str, seconds: int = SECONDS, cpus: int = 2) -> list[Row]:
+    """Return the rows of a job."""
+    jobs = tomllib.loads((CONFIGS / "soak.toml").read_text())
+    rows = [jobs["usual"] | {"name": name} | row
+            for name, row in jobs[job].items()]
+    if job == "race":
+        return [row | {"name": f"{row['name']}-{case}",
+                       "case": case + "-migrate" * (row["cpus"] == 2)}
+                for row in rows for case in selftests.RACE_CASES]
+    return [row | {"cpus": cpus, "seconds": max(seconds // row["part"], 1)}
+            if row["script"] else row for row in rows]
 
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
     """Keep as many processes of the host busy, at normal priority."""
     # Each is a session of its own, as the scheduler may share out the CPU by
-    # sessions.  They end when this process is killed outright.
-    loops = [subprocess.Popen(
-        ["setpriv", "--pdeathsig", "TERM", "timeout", str(GUEST_SECONDS), "sh",
-         "-c", "while :; do :; done"], start_new_session=True)
-        for _ in range(count)]
+    # sessions.
+    loops = [subprocess.Popen(bound(
+        ["timeout", str(GUEST_SECONDS), "sh", "-c", "while :; do :; done"]),
+        start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:
@@ -83,7 +62,6 @@ def busy(count: int) -> Iterator[None]:
             end_group(loop)
 
 
-@functools.cache
 def single_step() -> str:
     """Return QEMU's options for one instruction at a time."""
     words = subprocess.run(["qemu-system-x86_64", "-help"], check=True,
@@ -95,310 +73,182 @@ def single_step() -> str:
         else "-singlestep")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A kind of guest; often: it runs as often as --times says, not once.
+@functools.cache
+def programs(kernel: Kernel, tests: str, *flags: str) -> list[Path]:
+    """Build the selftests of a pattern 'FOLDER/NAME'."""
+    folder, name = tests.split("/")
+    with stage(f"building the tests {tests}"):
+        return [*build.build_selftests(kernel, build.selftest_names(
+            build.source(kernel, "applied"), folder, (name,)),
+            flags=flags).values()]
 
-    run() boots one of the name `guest`, counts what it shows and returns a
-    note for the table; number: of the run in its row, from 1.
-    """
 
-    name: str
-    kernel: str = "series"
-    cpus: int = 2
-    append: tuple[str, ...] = ()
-    often: bool = True
-
-    def run(self, count: Count, guest: str, number: int) -> Any:
-        raise NotImplementedError
-
-    def boot(self, count: Count, guest: str, command: str,
+def boot_row(kernel: Kernel, row: Row, count: Count, log: Path, command: str,
              **options: Any) -> str:
-        """Run a shell command in the guest; return what it printed."""
-        folder = built(self.kernel)
-        result = boot(folder, command, guest, cpus=self.cpus,
-                      append=self.append, **{
-                          "kvm": choose_kvm(folder), "timeout": GUEST_SECONDS,
-                          "memory": "2G" if self.kernel == "debug" else "1G"}
-                      | options)
-        count.run("no splat", check_splat, result.console)
-        return result.output
+    """Run a shell command in a row's guest; return what it printed."""
+    folder = built(kernel, row["recipe"])
+    found = guest.boot(folder, command, log, append=tuple(
+        row["append"].split()), **{name: row[name] for name in (
+            "cpus", "memory", "icount")} | {
+        "timeout": GUEST_SECONDS,
+        "kvm": not row["icount"] and guest.choose_kvm(folder)} | options)
+    count.run("no splat", guest.check_splat, found.console)
+    return found.output
 
 
-@dataclass(frozen=True)
-class Selftests(Row):
-    """Programs of selftests; wrap: what runs them; icount: of boot(); load:
-    how many processes keep the host busy, and then any case may skip."""
-
-    tests: str = "x86/iop*"
-    wrap: str = ""
-    icount: str = ""
-    load: int = 0
-
-    def run(self, count: Count, guest: str, number: int) -> str:
-        runs = self.runs(count, guest)
-        # Of files with lines 'ROW: PROGRAM: CASE' what is about this row.
-        skips, passes = ([row.partition(": ")[2] for row in listed(
-            CONFIGS / name) if fnmatch.fnmatch(
-                self.name, row.partition(": ")[0])]
-            for name in ("repeat-skips", "repeat-passes"))
-        count.expected, passed = ["*"], set()
-        for name, run in runs.items():
-            count_run(count, name, run, LOGS / f"{guest}.ktap")
-            report = ktap.parse(run.output)
-            passed |= {f"{name}: {case}" for case in report.those("pass")}
-            for title in (f"{name}: {case}" for case in report.those("skip")):
-                if not self.load and not any(
-                        fnmatch.fnmatch(title, row) for row in skips):
-                    count.fail(title, "a skip that repeat-skips does not list")
-        for program, case in (row.split(": ") for row in passes):
-            for name in fnmatch.filter(runs, program) or [program]:
-                count.test(f"{name}: {case} has to pass",
-                           f"{name}: {case}" not in passed and "it does not")
-        return f"{len(passed)} cases passed"
-
-    def runs(self, count: Count, guest: str) -> dict[str, ktap.Run]:
-        """Boot the guest; a 32-bit kernel takes the programs with it."""
-        if KERNELS[self.kernel].arch == "i386":
-            built(self.kernel)
-            runs = boot_tiny(
-                image(self.kernel), [(path, arguments_of(path)) for path
-                                     in programs(self.tests, "-static")],
-                cpus=self.cpus, seconds=400, timeout=GUEST_SECONDS,
-                name=guest, append=" ".join(self.append))
-            count.run("no splat", check_splat, LOGS / f"{guest}.console")
-            return dict(runs)
-        commands = {path.name: " ".join([str(path), *arguments_of(path)])
-                    for path in programs(self.tests)}
-        more = {"icount": self.icount, "kvm": False} if self.icount else {}
-        built(self.kernel)  # on a host that is not yet busy
-        with busy(self.load):
-            said = self.boot(count, guest, ktap.script(commands, self.wrap),
-                             **more)
-        return ktap.split(said, commands)
+def boot_selftests(kernel: Kernel, row: Row, count: Count,
+                   log: Path) -> dict[str, ktap.Run]:
+    """Run a row's selftests; a 32-bit kernel takes them with it."""
+    built(kernel, row["recipe"])  # on a host that is not yet busy
+    small = build.RECIPES[row["recipe"]].arch == "i386"
+    words = {path: selftests.arguments_of(path) for path in programs(
+        kernel, row["tests"], *["-static"] * small)}
+    if small:
+        runs = boot_tiny(build.image(kernel, row["recipe"]), [*words.items()],
+                         log, cpus=row["cpus"], seconds=400,
+                         timeout=GUEST_SECONDS, append=row["append"])
+        count.run("no splat", guest.check_splat, Path(f"{log}.console"))
+        return dict(runs)
+    commands = {path.name: " ".join([str(path), *more])
+                for path, more in words.items()}
+    with busy(row["load"]):
+        return ktap.split(boot_row(kernel, row, count, log, ktap.script(
+            commands, row["wrap"])), commands)
 
 
-@dataclass(frozen=True)
-class Race(Row):
-    """A case of ioperm_drop_race.
-
-    The window is one instruction, and an emulator interrupts between blocks
-    of them only; so with one CPU the clock counts instructions, and with two,
-    between which the tasks migrate, one instruction is emulated at a time:
-    on the base, and on the series for a part of its wake-ups.
-    """
-
-    case: str = ""
-    wakes: int = WAKES
-
-    def run(self, count: Count, guest: str, number: int) -> str:
-        program, = programs(RACE)
-        # Each CPU has an observer.  The base is tried with more seeds.
-        parts, seeds = (8, 24) if self.kernel == "base" else (1, 1)
-        output = self.boot(
-            count, guest, race_command(program, [self.case], range(
-                (number - 1) * seeds + 1, number * seeds + 1),
-                self.wakes // self.cpus // parts),
-            kvm=False, icount="skip-idle" if self.cpus == 1 else "",
-            qemu=single_step() if self.wakes == STEPPED else "",
-            # Two cores of 2024 do 25 such wake-ups a second, less than
-            # half as many beside another job.  The others take no longer.
-            timeout=300 + STEPPED * seeds // parts // 8)
-        note, fault = race_result(output, self.case, self.kernel, self.wakes)
-        count.test(self.case, fault)
-        return note
+def run_selftests(kernel: Kernel, row: Row, count: Count, log: Path) -> None:
+    """Run selftests; two files say which cases may skip and which must pass;
+    under load any may skip."""
+    skips, passes = ([line.partition(": ")[2] for line in listed(
+        CONFIGS / name) if fnmatch.fnmatch(
+            row["name"], line.partition(": ")[0])]
+        for name in ("repeat-skips", "repeat-passes"))
+    runs, cases = boot_selftests(kernel, row, count, log), {}
+    if not runs:
+        raise Fail(f"there is no test {row['tests']}")
+    count.expected = ["*"]
+    for name, run in runs.items():
+        selftests.count_run(count, name, run, Path(f"{log}.ktap"))
+        cases |= {f"{name}: {case}": verdict for case, verdict
+                  in ktap.parse(run.output).cases.items()}
+    for case in (case for case, verdict in cases.items() if verdict == "skip"):
+        if not row["load"] and not any(
+                fnmatch.fnmatch(case, line) for line in skips):
+            count.fail(case, "a skip that repeat-skips does not list")
+    for program, case in (line.split(": ") for line in passes):
+        for name in fnmatch.filter(runs, program) or [program]:
+            count.test(f"{name}: {case} has to pass", "it does not" if
+                       cases.get(f"{name}: {case}") != "pass" else "")
 
 
-@dataclass(frozen=True)
-class Script(Row):
-    """A script of tools/soak with a program of tools/bench; it prints KTAP,
-    of which no case may skip."""
-
-    script: str = ""
-    program: str = ""
-    seconds: int = 0
-    qemu: str = ""
-
-    def run(self, count: Count, guest: str, number: int) -> str:
-        output = self.boot(
-            count, guest, f"sh {SCRIPTS / self.script} {self.seconds} "
-            f"{build_bench(self.program)} {self.name}", qemu=self.qemu,
-            # A loaded machine may take minutes to boot the debug kernel.
-            timeout=self.seconds * 3 + 900)
-        count_cases(count, self.name, output, LOGS / f"{guest}.ktap")
-        return ", ".join(re.findall(r"^# (?:\d+ s|in all): (.*)$", output,
-                                    re.M)[-2:])
+def run_race(kernel: Kernel, row: Row, count: Count, log: Path) -> None:
+    """Run a case of ioperm_drop_race, on the base with more seeds."""
+    program, = programs(kernel, selftests.RACE)
+    parts, seeds = (8, 24) if row["recipe"] == "base" else (1, 1)
+    first = (row["number"] - 1) * seeds + 1
+    said = boot_row(
+        kernel, row, count, log, selftests.race_command(
+            program, [row["case"]], range(first, first + seeds),
+            row["wakes"] // row["cpus"] // parts),  # each has an observer
+        kvm=False, qemu=single_step() if row["step"] else "",
+        # Two cores of 2024 do 25 such wake-ups a second, less than half as
+        # many beside another job.  The others take no longer.
+        timeout=300 + 20000 * seeds // parts // 8)
+    note, fault = selftests.race_result(said, row["case"], row["recipe"],
+                                        row["wakes"])
+    count.add("fail" if fault else "ok", row["case"], fault or note)
 
 
-@dataclass(frozen=True)
-class YieldHz(Row):
-    """yield_latency as in make bench, its feature bit off, which is what the
-    base does, and on.  A slice of a tick or less is charged as there."""
-
-    def run(self, count: Count, guest: str, number: int) -> dict[str, Any]:
-        folder = built(self.kernel)
-        figures = measure_yield.measure_yield(
-            folder, "series", kvm=choose_kvm(folder), name=guest)
-        count.ok("yield_latency")
-        return figures
-
-
-def jobs(seconds: int, cpus: int) -> dict[str, list[Row]]:
-    """Return the rows of each job; CONTRIBUTING.md says what it is."""
-    return {
-        "repeat": [
-            Selftests("1cpu", cpus=1), Selftests("2cpus"),
-            Selftests("4cpus", cpus=4),
-            # A signal takes half a millisecond there, and a case with 65536
-            # has 30 seconds otherwise.  The job stress looks for leaks.
-            Selftests("debug", "debug", append=(*DEBUG, "kmemleak=off"),
-                      wrap="env KSFT_MACHINE_SLOW=yes"),
-            Selftests("i386", "i386-repeat", append=("loglevel=5",),
-                      tests="x86/iop*_32"),
-            Selftests("noioperm", "noioperm", often=False),
-            Selftests("nobody", often=False, wrap="setpriv --reuid 65534 "
-                      "--regid 65534 --clear-groups --"),
-            Selftests("lockdown", often=False,
-                      append=("lockdown=integrity",))],
-        # The second as make check runs it.
-        "load": [Selftests("ports", load=8),
-                 Selftests("yield", cpus=1, append=STEADY, load=8,
-                           tests="sched/yield_test", icount="wait-idle")],
-        "race": [Race(f"{name}-{side}-{case}", side, number, wakes=wakes,
-                      case=case + "-migrate" * (number == 2))
-                 for name, number, wakes, sides in (
-                     ("1-cpu", 1, WAKES, SIDES),
-                     ("2-cpus-single-steps", 2, STEPPED, SIDES),
-                     ("2-cpus", 2, WAKES, ("series",)))
-                 for side in sides for case in RACE_CASES],
-        "stress": [Script("ioperm_random", "debug", cpus, DEBUG,
-                          script="stress.sh", program="ioperm_random",
-                          seconds=seconds)],
-        "yield-stress": [
-            Script(name, "debug", cpus, (*DEBUG, *PATIENT),
-                   script="yield-stress.sh", program="yield_latency",
-                   seconds=max(seconds // part, 1),
-                   qemu=f"-smp {cpus},threads=2")
-            for name, part in (("hotplug", 1), ("core-scheduling", 5))],
-        "yield-hz": [YieldHz(f"HZ={hz}", f"series_hz{hz}", 1)
-                     for hz in (100, 250)]}
+def run_script(kernel: Kernel, row: Row, count: Count, log: Path) -> str:
+    """Run a script with a program; no case of its KTAP may skip."""
+    said = boot_row(
+        kernel, row, count, log,
+        f"sh {SCRIPTS / row['script']} {row['seconds']} "
+        f"{build.build_bench(kernel, row['program'])} {row['name']}",
+        qemu=f"-smp {row['cpus']},threads={row['threads']}",
+        # A loaded machine may take minutes to boot the debug kernel.
+        timeout=row["seconds"] * 3 + 900)
+    selftests.count_cases(count, row["name"], said, Path(f"{log}.ktap"))
+    return ", ".join(re.findall(r"^# (?:\d+ s|in all): (.*)$", said,
+                                re.M)[-1:])
 
 
-def run_once(row: Row, guest: str, number: int) -> dict[str, Any]:
-    """Boot a row's guest; return what is kept of it."""
-    count, note, start = Count(), "", time.monotonic()
-    count.expected = []  # what may be skipped
-    try:
-        note = row.run(count, guest, number)
-    except Fail as failure:
-        count.fail("the guest", failure)
-    return {"rows": count.rows, "note": note,
-            "seconds": round(time.monotonic() - start, 1)}
+def run_yield(kernel: Kernel, row: Row, count: Count, log: Path) -> str:
+    """Run yield_latency as in make bench, its feature bit off, which is what
+    the base does, and on.  A slice of a tick or less is charged as there."""
+    folder = built(kernel, row["recipe"])
+    figures = measure_yield.measure_yield(
+        kernel, folder, "series", kvm=guest.choose_kvm(folder), name=log.name)
+    return "\n" + console(measure_yield.tables({"sides": {"series": figures}}))
 
 
-def keep(report: Path, kept: dict[str, Any]) -> None:
-    """Write what is kept of all rows, one line for each run."""
-    write_atomically(report, json.dumps(kept).replace('{"rows"', '\n{"rows"')
-                     + "\n")
+RUNS = {"repeat": run_selftests, "load": run_selftests, "race": run_race,
+        "stress": run_script, "yield-stress": run_script,
+        "yield-hz": run_yield}
 
 
-def counted(runs: list[dict[str, Any]]) -> list[int]:
-    """Return how many tests of runs passed, failed, were skipped."""
-    words = Counter(row[0] for run in runs for row in run["rows"])
-    return [words[word] for word in ("ok", "fail", "skip")]
-
-
-def run_rows(job: str, rows: list[Row], times: int, kept: dict[str, Any],
-             report: Path) -> dict[str, list[dict[str, Any]]]:
-    """Run what the report of earlier runs, kept, lacks; return all runs."""
-    runs: dict[str, list[dict[str, Any]]] = {}
+def soak(kernel: Kernel, job: str, rows: list[Row], times: int,
+         whole: bool) -> int:
+    """Run what is left of rows of a job, the whole of it or not, print what
+    all came to and return the status."""
+    commit, since, ran = begin(kernel), begun(), False
+    report = kernel.results / f"soak-{job}.json"
+    kept, used = read_json(report, {}), []
+    key = [build.source_key(kernel, commit), build.compiler_version(), *(
+        build.test_key(kernel, commit, folder) for folder in ("x86", "sched")),
+        *(path.read_text() for folder in (build.BENCH, SCRIPTS)
+          for path in sorted(folder.glob("*.[chs]*")))]
     for row in rows:
-        place = digest(repr(row), KERNELS[row.kernel].wanted())
-        mine, wanted = kept["runs"].get(place, []), times if row.often else 1
-        bad = [number for number, run in enumerate(mine) if counted([run])[1]]
-        kept["runs"][place] = mine = mine[max(bad, default=-1) + 1:]
-        for number in range(len(mine) + 1, wanted + 1):
-            guest = re.sub(r"\W", "-", f"{job}-{row.name}-{number}")
-            with stage(f"{row.name}: run {number} of {wanted}"):
-                mine.append(run_once(row, guest, number))
-            keep(report, kept)
-        runs[row.name] = mine[:wanted]
-    return runs
-
-
-def soak(job: str, rows: list[Row], times: int, whole: bool) -> int:
-    """Run rows of a job, the whole of it or not, print what they showed and
-    return the status."""
-    patches = patches_key(CHECKS[f"soak {job}"])
-    commit, report = begin(), RESULTS / f"soak-{job}.json"
-    key = digest(source_key(commit), test_key(commit),
-                 test_key(commit, "sched"), compiler_version(), *(
-                     path.read_text() for folder in (BENCH, SCRIPTS)
-                     for path in sorted(folder.glob("*.[chs]*"))
-                     if "stress" in job))
-    # What is published is of another machine: here it has not run.
-    kept = read_json(report, {})
-    if kept.get("key") != key:
-        kept = {"key": key, "commit": commit, "runs": {}}
-    start = json.dumps(kept)
-    runs = run_rows(job, rows, times, kept, report)
-    ran = json.dumps(kept) != start
-    for row, mine in runs.items():
-        note = mine[-1]["note"]
-        if isinstance(note, dict):
-            say(console([f"\n{row}", "", *measure_yield.tables(
-                {"sides": {"series": note}}), ""]))
-        say("{}: {} runs, {} passed, {} failed, {} skipped, {} each{}".format(
-            row, len(mine), *counted(mine), duration(statistics.mean(
-                run["seconds"] for run in mine)),
-            f"; the last: {note}" if isinstance(note, str) else ""))
-    passed, failed, skipped = counted(sum(runs.values(), []))
+        # Of each run, what it came to, when it began and the commit.
+        runs = kept.setdefault(digest(*key, repr(row), build.RECIPES[
+            row["recipe"]].wanted(kernel)), [])
+        # What counts is so many in a row.
+        while any(failed for (_, failed, _), _ in runs):
+            del runs[0]
+        wanted = 1 if row["once"] else times
+        for number in range(len(runs) + 1, wanted + 1):
+            count, ran = Count(), True
+            count.expected = []  # what may be skipped
+            title = f"{job} {row['name']} {number}"
+            with stage(f"{title} of {wanted}"):
+                count.run(title, RUNS[job], kernel, row | {"number": number},
+                          count, kernel.logs / re.sub(r"\W", "-", title))
+            runs.append((count.numbers(), since))
+            write_json(report, kept)
+        used += runs[:wanted]
+    numbers = tuple(map(sum, zip(*(numbers for numbers, _ in used))))
     if not ran:
-        say("nothing was left to run: all of it is of earlier runs here, and "
-            "no record is made")
+        say("nothing was left to run, so nothing is noted")
     elif whole:
-        record(f"soak {job}", passed, failed, skipped, [report.name], patches)
-    say(f"all of it: {shown_path(report)}\n{passed} passed, {failed} failed, "
-        f"{skipped} skipped")
-    return 1 if failed or not passed else 0
+        record(kernel, f"soak {job}", numbers,
+               min(Begun(*since) for _, since in used))
+    say("{} passed, {} failed, {} skipped".format(*numbers))
+    return 1 if numbers[1] or not numbers[0] else 0
 
 
-def positive(text: str) -> int:
-    """Return a number above 0; ValueError where it is none."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("job", choices=list(jobs(1, 2)))
-    parser.add_argument("--times", type=positive, help="runs of each guest")
-    parser.add_argument("--seconds", type=positive, default=600, help="how long "
-                        "the stress jobs run (default: %(default)s)")
-    parser.add_argument("--cpus", type=int, default=2, choices=(2, 4, 8),
-                        help="of their guests (default: %(default)s)")
-    parser.add_argument("--only", action="append", metavar="ROW",
-                        help="only this row, or rows of a "
-                        "pattern (may be repeated)")
-    options = parser.parse_args()
-    there = [row for row in jobs(options.seconds, options.cpus)[options.job]
-             if row.name != "yield" or has_yield()]
+def look(kernel: Kernel, given: Given) -> tuple[str, list[Row], int, bool]:
+    """Return the job, the rows that ONLY= names, how often they run, and
+    whether that is all of it."""
+    job = given.one("JOB", [name for name in RUNS
+                            if f"soak {name}" in checks(kernel)])
+    times = given.number("TIMES", TIMES.get(job, 1))
+    seconds = given.number("SECONDS", SECONDS)
+    rows = [row for row in rows_of(
+        job, seconds, int(given.one("CPUS", ("2", "4", "8"), "2")))
+        if row["name"] != "yield" or has_yield(kernel)]
     names: list[str] = []
-    for only in options.only or ["*"]:
-        found = fnmatch.filter([row.name for row in there], only)
+    for pattern in given.get("ONLY", "*").split():
+        found = fnmatch.filter([row["name"] for row in rows], pattern)
         if not found:
-            raise Fail(f"ONLY={only} names none of {options.job}'s rows: "
-                       + ", ".join(row.name for row in there))
+            raise Fail(f"ONLY={pattern} names none of {job}'s rows: "
+                       + ", ".join(row["name"] for row in rows))
         names += found
-    rows = [row for row in there if row.name in names]
-    usual = TIMES.get(options.job, 1)
-    times = options.times or usual
-    with build_lock():
-        return soak(options.job, rows, times,
-                    rows == there and times >= usual)
+    return job, [row for row in rows if row["name"] in names], times, \
+        {*names} == {row["name"] for row in rows} and \
+        times >= TIMES.get(job, 1) and seconds >= SECONDS
 
 
-if __name__ == "__main__":
-    run_main(main)
+def main(kernel: Kernel, given: Given) -> int:
+    asked = look(kernel, given)
+    with build_lock(kernel):
+        return soak(kernel, *asked)

@@ -3,36 +3,34 @@
 
 A cell is one program of tools/study-data/experiments.toml on one kernel, once.
 The same command goes on with the cells that are not in build/results/study, or
-are of another kernel or program there.  'make report' turns them into a page.
+are of another kernel or program there.  In the end it writes a page.
 
 The guest is isolated and deterministic, so a busy host changes no figure.
 Between two runs differ when the program begins, its seed and its phase.
 """
 
-import argparse
 import functools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools import build
-from tools.core import (BUILD, CPUS, LOGS, RESULTS, Fail, build_lock, digest,
-                        duration, git, at_once, need_tool, read_json,
-                        run_logged, run_main, say, write_json)
-from tools.figures import DATA, STUDY, now, result_of, shown, words_of
+from tools.core import (CPUS, SIDES, Fail, Given, Kernel, at_once, build_lock,
+                        digest, duration, git, need_tool, read_json,
+                        run_logged, say, write_atomically, write_json)
+from tools.figures import DATA, RUNS, STUDY, shown, words_of
 from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, closure
 from tools.measure_yield import run_isolated
+from tools.records import Begun, begun, record
 from tools.series.apply import begin, sparse_tree
-from tools.series.base import ME, REPO
+from tools.series.base import ME
 
-PLACE = RESULTS / "study"
 HISTORY = {"history_8k": DATA / "2.6.8.1-copy-8k.patch",
            "history_prefix": DATA / "2.6.9-copy-prefix.patch"}
 # The kernel with sched_ext, and who schedules in which column.
 EXT = "base_ext"
 SCHEDULERS = {"ext_simple": "scx_simple", "ext_qmap": "scx_qmap"}
-LOADERS = BUILD / "programs/scx/build/bin"
-RUNS = 3
 REPORT = "/tmp/report.json"
 # What the scripts in the guest run.
 TOOLS = ("sh", "grep", "sed", "sleep", "tail", "tr")
@@ -54,8 +52,8 @@ class Cell(NamedTuple):
         return ".".join(map(str, self))
 
     @property
-    def kernel(self) -> str:
-        """The kernel that it measures, a name of build.KERNELS."""
+    def recipe(self) -> str:
+        """The kernel that it measures, a name of build.RECIPES."""
         return EXT if self.column in SCHEDULERS else self.column
 
     @property
@@ -78,38 +76,39 @@ def plan(only: Sequence[str] = ("",)) -> list[Cell]:
     return [cell for cell in cells if any(word in cell.name for word in only)]
 
 
-def history_branch(column: str) -> None:
+def history_branch(kernel: Kernel, name: str) -> None:
     """Make the branch of a kernel of HISTORY: the base and its patch."""
-    with sparse_tree("base", ["arch/x86/kernel/process.c"]) as tree:
-        git("apply", "--index", HISTORY[column], cwd=tree)
-        git("commit", "-q", "-m", column, cwd=tree, env=ME)
-        git("update-ref", f"refs/heads/{column}", git(
-            "rev-parse", "HEAD", cwd=tree).strip(), cwd=REPO)
+    with sparse_tree(kernel, "base", ["arch/x86/kernel/process.c"]) as tree:
+        git("apply", "--index", HISTORY[name], cwd=tree)
+        git("commit", "-q", "-m", name, cwd=tree, env=ME)
+        git("update-ref", f"refs/heads/{name}", git(
+            "rev-parse", "HEAD", cwd=tree).strip(), cwd=kernel.repo)
 
 
 @functools.cache
-def build_program(key: str) -> Path:
+def build_program(kernel: Kernel, key: str) -> Path:
     """Build a program of the study, static where it can be."""
     program = words_of(key, 1)[0]
     if program.endswith(".sh"):
         need_tool("hackbench", "rt-tests")
         return DATA / program
     if "/" in program:
-        return build.build_selftests([program], flags=("-static",))[program]
-    return build.build_bench(program, static=program != "blas_yield")
+        return build.build_selftests(
+            kernel, [program], flags=("-static",))[program]
+    return build.build_bench(kernel, program, static=program != "blas_yield")
 
 
 @functools.cache
-def build_column(column: str) -> Fail | None:
-    """Build the kernel of a column and its scheduler; return why not."""
-    name = EXT if column in SCHEDULERS else column
+def build_recipe(kernel: Kernel, name: str) -> Fail | None:
+    """Build a kernel, and the schedulers for that of them; return why not."""
     try:
-        build.build_kernel(name)
+        folder = build.build_kernel(kernel, name)
         if name == EXT:
             run_logged([str(DATA / "schedulers.sh"),
-                        str(build.source("base")), str(LOADERS.parents[1]),
-                        str(build.objects(EXT) / "vmlinux"),
-                        *SCHEDULERS.values()], LOGS / "build-sched_ext.log",
+                        str(build.source(kernel, "base")),
+                        str(kernel.build / "programs/scx"),
+                        str(folder / "vmlinux"), *SCHEDULERS.values()],
+                       kernel.logs / "build-sched_ext.log",
                        env=build.make_environment(),
                        what="building tools/sched_ext")
     except Fail as failure:
@@ -117,98 +116,108 @@ def build_column(column: str) -> Fail | None:
     return None
 
 
-def cell_key(cell: Cell) -> str:
+def cell_key(kernel: Kernel, cell: Cell) -> str:
     """Return what a cell measures: of another it is done again."""
-    kernel = build.KERNELS[cell.kernel]
+    recipe = build.RECIPES[cell.recipe]
     try:
-        program = build_program(cell.key).read_bytes()
+        program = build_program(kernel, cell.key).read_bytes()
     except Fail:
         program = b""  # run_cell() says why
-    return digest(build.source_key(kernel.commit), kernel.wanted(), program,
+    return digest(build.source_key(kernel, recipe.commit),
+                  recipe.wanted(kernel), program,
                   (DATA / "guest.sh").read_bytes(), *cell.words, *REPEATABLE,
                   REPEATABLE_KERNEL)
 
 
-def run_cell(cell: Cell) -> dict[str, Any]:
+def run_cell(kernel: Kernel, cell: Cell) -> dict[str, Any]:
     """Measure a cell; return the figures that the page shows.
 
     Raises Fail when the guest is lost, the program fails or writes no JSON.
     """
-    if failure := build_column(cell.column):
+    if failure := build_recipe(kernel, cell.recipe):
         raise failure
-    files = [*TOOLS, build_program(cell.key)]
+    files = [*TOOLS, build_program(kernel, cell.key)]
     if cell.key == "hackbench":
         files.append("hackbench")
     if cell.column in SCHEDULERS:
-        files.append(LOADERS / SCHEDULERS[cell.column])
-    log = LOGS / f"study-{cell.name}.ktap"
-    # seconds: by the guest's clock, which skips what is idle.
-    run, report = run_isolated(
-        build.image(cell.kernel), DATA / "guest.sh", cell.words, log, REPORT,
-        timeout=3600, seconds=12 * 3600, memory="2G",
-        cpus=STUDY["programs"][cell.key].get("cpus", 1), also=closure(files))
-    # 4: all cases were skipped, which the JSON says.
-    return shown(result_of(cell.name, run.status, log, report, (0, 4)))
+        files.append(kernel.build / "programs/scx/build/bin"
+                     / SCHEDULERS[cell.column])
+    # seconds: by the guest's clock, which skips what is idle.  4: all cases
+    # were skipped, which the JSON says.
+    return shown(cell.key, run_isolated(
+        build.image(kernel, cell.recipe), DATA / "guest.sh", cell.words,
+        kernel.logs / f"study-{cell.name}", REPORT, good=(0, 4), timeout=3600,
+        seconds=12 * 3600, memory="2G", also=closure(files),
+        cpus=STUDY["programs"][cell.key].get("cpus", 1)))
 
 
-def run(cells: list[Cell], only_list: bool) -> None:
+def run(kernel: Kernel, cells: list[Cell], only_list: bool) -> None:
     """Measure the cells that are not finished, one a processor, or list them.
 
     A cell that fails does not stop the others; in the end it raises Fail.
     """
-    begin()
-    for column in {cell.column for cell in cells} & set(HISTORY):
-        history_branch(column)
-    keys = {cell: cell_key(cell) for cell in cells}
+    begin(kernel)
+    place = kernel.results / "study"
+    for name in HISTORY:
+        history_branch(kernel, name)
+    keys = {cell: cell_key(kernel, cell) for cell in cells}
     rest = [cell for cell in cells if read_json(
-        PLACE / f"{cell.name}.json", {}).get("key") != keys[cell]]
+        place / f"{cell.name}.json", {}).get("key") != keys[cell]]
 
-    def left(number: int) -> str:
-        seconds = sum(STUDY["programs"][cell.key]["seconds"]
-                      for cell in rest[number:]) / CPUS
-        return (f"{len(rest) - number} of {len(cells)} cells left, about "
-                f"{duration(seconds)}")
-
-    def measure(cell: Cell) -> Fail | None:
-        # A cell that fails does not end the others.
-        try:
-            result = run_cell(cell)
-        except Fail as fail:
-            return fail
-        write_json(PLACE / f"{cell.name}.json", {
-            "key": keys[cell], "date": now(),
-            "kernel": build.describe(cell.kernel), "result": result})
-        return None
+    seconds = sum(STUDY["programs"][cell.key]["seconds"] for cell in rest)
+    left = (f"{len(rest)} of {len(cells)} cells left, about "
+            f"{duration(seconds / CPUS)} and what is to be built")
+    def measure(cell: Cell) -> None:
+        since, result = begun(), run_cell(kernel, cell)
+        write_json(place / f"{cell.name}.json", {
+            "key": keys[cell], **since._asdict(),
+            "kernel": build.describe(kernel, cell.recipe), "result": result})
 
     if only_list:
-        say("\n".join([*(cell.name for cell in rest), left(0)]))
+        say("\n".join([*(cell.name for cell in rest), left]))
         return
+    say(left)
     # One after the other: a kernel takes all processors.
     for cell in rest:
-        build_column(cell.column)
-    found = at_once({f"{cell.name} ({left(number)})": functools.partial(
-        measure, cell) for number, cell in enumerate(rest)}, CPUS)
-    failed = [name.split()[0] for name, end in found.items() if end]
+        build_recipe(kernel, cell.recipe)
+    found = at_once({f"{cell.name}, {number} of {len(rest)}":
+                     functools.partial(measure, cell)
+                     for number, cell in enumerate(rest, 1)}, go_on=True)
+    failed = [name.partition(",")[0] for name, end in found.items() if end]
+    report(kernel, [cell for cell in cells if cell.name not in failed])
     if failed:
         raise Fail(f"{len(failed)} cells failed, the same command tries them "
                    f"again: {', '.join(failed)}")
-    say(f"all {len(cells)} cells are there; 'make report' shows them")
 
 
-def main() -> None:
+def report(kernel: Kernel, done: list[Cell]) -> None:
+    """Write the page of what is done and, when that is all of base and
+    series, note it for 'make publish'."""
+    from tools import page  # here, because it needs matplotlib
+
+    place, cells = kernel.results / "study", plan()
+    found = {cell.name: read_json(place / f"{cell.name}.json")
+             for cell in done}
+    page.study_page(found, len(cells), kernel.results)
+    if {cell for cell in cells if cell.column in SIDES} - {*done}:
+        return
+    write_atomically(place / "study.json", "{\n" + ",\n".join(
+        f'"{name}": {json.dumps(cell)}' for name, cell in found.items())
+        + "\n}\n")
+    record(kernel, "study", (len(found), 0, len(cells) - len(found)),
+           Begun(*min((cell["date"], cell.get("commit", ""))
+                      for cell in found.values())),
+           ["study.md", "study/study.json", *(
+               f"study/{path.name}" for path in sorted(place.glob("*.svg")))])
+
+
+def look(kernel: Kernel, given: Given) -> list[Cell]:
+    """Return the cells that ONLY= names."""
+    return plan(given.get("ONLY", "").split() or ("",))
+
+
+def main(kernel: Kernel, given: Given) -> None:
     """Measure, or list what is left."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--only", action="append", metavar="WORD",
-                        help="cells with this in their names, "
-                        "such as pi_ping.cgroups or history (may be repeated)")
-    parser.add_argument("--list", action="store_true",
-                        help="print the cells that are left; measure nothing")
-    options = parser.parse_args()
-    cells = plan(options.only or ("",))
-    with build_lock():
-        run(cells, options.list)
-
-
-if __name__ == "__main__":
-    run_main(main)
+    cells = look(kernel, given)
+    with build_lock(kernel):
+        run(kernel, cells, "LIST" in given)

@@ -2,11 +2,9 @@
 /*
  * How often KVM's directed yield runs the virtual CPU that it names.
  *
- * Two virtual CPUs are threads on one CPU, beside 1 to 7 hogs, all with slices
- * of 2.8 ms. One counts. The other names it in a hypercall, which makes KVM call
- * yield_to(), and looks whether the count is another one when it runs again.
- *
- * It measures and reports; no figure makes it fail. For x86-64, one CPU is used.
+ * Two virtual CPUs are threads on one CPU, beside 1 to 7 hogs, all with slices of 2.8 ms. One
+ * counts. The other names it in a hypercall, which makes KVM call yield_to(), and looks whether the
+ * count is another one when it runs again. For x86-64.
  */
 #include "bench_helpers.h"
 
@@ -19,7 +17,6 @@
 
 #define MAX_HOGS	7
 #define SLICE		(2800 * NSEC_PER_USEC)
-#define START		(2 * NSEC_PER_SEC)
 #define MEASURE		(2 * NSEC_PER_SEC)
 
 /* All memory of the virtual machine, at its address 0. */
@@ -63,8 +60,7 @@ static bool set_vcpu(int vcpu, int entry)
 	sregs.cs.selector = 0;
 	/* KVM finds a virtual CPU by its ID once its APIC was set. */
 	return !ioctl(vcpu, KVM_SET_SREGS, &sregs) && !ioctl(vcpu, KVM_SET_REGS, &regs) &&
-	       !ioctl(vcpu, KVM_SET_LAPIC, &apic) &&
-	       !ioctl(vcpu, KVM_SET_MP_STATE, &state);
+		!ioctl(vcpu, KVM_SET_LAPIC, &apic) && !ioctl(vcpu, KVM_SET_MP_STATE, &state);
 }
 
 static void *run_vcpu(void *vcpu)
@@ -75,43 +71,34 @@ static void *run_vcpu(void *vcpu)
 	return NULL;
 }
 
-/* Make a virtual machine with both virtual CPUs; returns what is missing. */
-static const char *start(struct guest *guest)
+/* Make a virtual machine with both virtual CPUs. */
+static bool start(struct guest *guest)
 {
 	struct kvm_userspace_memory_region memory = {
 		.memory_size = sizeof(*guest), .userspace_addr = (long)guest };
 	struct kvm_enable_cap apics = { .cap = KVM_CAP_SPLIT_IRQCHIP };
-	int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC), vm, i;
+	int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC), vm = ioctl(kvm, KVM_CREATE_VM, 0), i;
 	pthread_t thread;
 	long vcpu[2];
 
-	if (kvm < 0)
-		return "no /dev/kvm";
 	memcpy(guest->code, counts, sizeof(counts));
 	memcpy(guest->code + sizeof(counts), names, sizeof(names));
-	vm = ioctl(kvm, KVM_CREATE_VM, 0);
 	if (vm < 0 || ioctl(vm, KVM_ENABLE_CAP, &apics) ||
 	    ioctl(vm, KVM_SET_USER_MEMORY_REGION, &memory))
-		return "KVM makes no virtual machine";
+		return false;
 	for (i = 0; i < 2; i++)
 		vcpu[i] = ioctl(vm, KVM_CREATE_VCPU, i);
-	if (!set_vcpu(vcpu[0], sizeof(counts)) || !set_vcpu(vcpu[1], 0))
-		return "KVM makes no virtual CPUs";
-	for (i = 0; i < 2; i++) {
-		if (pthread_create(&thread, NULL, run_vcpu, (void *)vcpu[i]))
-			return "no thread";
-	}
-	return NULL;
+	return set_vcpu(vcpu[0], sizeof(counts)) && set_vcpu(vcpu[1], 0) &&
+		!pthread_create(&thread, NULL, run_vcpu, (void *)vcpu[0]) &&
+		!pthread_create(&thread, NULL, run_vcpu, (void *)vcpu[1]);
 }
 
-static void measure(struct result *res, void *arg)
+static void measure(const void *arg)
 {
 	struct guest *guest = map_shared(sizeof(*guest));
-	int hogs = *(int *)arg, i;
-	const char *missing;
+	int hogs = *(const int *)arg, i;
 	unsigned int calls, ran;
 	pid_t pid[MAX_HOGS];
-	long long left;
 
 	/* It wakes up beside the hogs; these and the virtual CPUs are SCHED_OTHER. */
 	if (!become_fifo(50, SCHED_RESET_ON_FORK)) {
@@ -125,46 +112,35 @@ static void measure(struct result *res, void *arg)
 		while (!pid[i])
 			;
 	}
-	missing = start(guest);
-	if (missing)
-		report(SKIP, "%s", missing);
-	for (left = START; !missing && left > 0 &&
-	     !__atomic_load_n(&guest->calls, __ATOMIC_RELAXED); left -= NSEC_PER_MSEC)
+	if (!start(guest)) {
+		report(SKIP, "no virtual machine: %s", strerror(errno));
+		return;
+	}
+	for (i = 0; i < 2000 && !get(guest->calls); i++)
 		sleep_ns(NSEC_PER_MSEC);
-	calls = __atomic_load_n(&guest->calls, __ATOMIC_RELAXED);
-	ran = __atomic_load_n(&guest->ran, __ATOMIC_RELAXED);
-	if (!missing && calls)
-		sleep_ns(MEASURE);
-	calls = __atomic_load_n(&guest->calls, __ATOMIC_RELAXED) - calls;
-	ran = __atomic_load_n(&guest->ran, __ATOMIC_RELAXED) - ran;
+	calls = get(guest->calls);
+	ran = get(guest->ran);
+	sleep_ns(MEASURE);
+	calls = get(guest->calls) - calls;
+	ran = get(guest->ran) - ran;
 	for (i = 0; i < hogs; i++)
 		end_task(pid[i], true);
-	if (!missing && calls < 20)
+	if (calls < 20)
 		report(SKIP, "the virtual CPUs hardly run: %u calls", calls);
-	add_figure(res, "calls", calls);
-	add_figure(res, "ran_percent", calls ? 100. * ran / calls : NAN);
+	add_figure("calls", calls);
+	add_figure("ran_percent", 100. * ran / calls);
 }
 
 int main(int argc, char **argv)
 {
-	const struct option_of options[] = { JSON_OPTION, {} };
-	struct result *res;
 	int hogs;
 
-	read_options(argc, argv, false, options,
-		     "Usage: directed_yield [OPTION]...\n"
-		     "How often KVM's directed yield runs the virtual CPU that it names.");
-	problem = map_shared(sizeof(*problem));
-	res = map_shared(sizeof(*res));
-	pin_to(first_cpu());
-	json_begin("directed_yield", "percent", first_cpu(), "\"slice\": %lld,\n  ",
-		   SLICE);
+	begin_cases("directed_yield", argc, argv, false, json_only);
+	use_cpus(1);
 	for (hogs = 1; hogs <= MAX_HOGS; hogs += 2) {
-		memset(res, 0, sizeof(*res));
 		snprintf(res->name, sizeof(res->name), "directed-yield-hogs-%d", hogs);
-		/* The virtual CPUs end with the process. */
-		run_apart(measure, res, &hogs);
+		/* The virtual CPUs end with the process, and so do the hogs. */
+		run_apart(measure, &hogs);
 	}
-
 	return end_cases();
 }

@@ -6,17 +6,18 @@ leaves the command's output and exit status there: virtme-ng's own script
 ports need udev in the guest.
 """
 
+import fcntl
 import os
 import re
 import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.core import (BUILD, LOGS, TOP_BUILD, Fail, need_tool, read_json,
-                        run_logged, say, scratch, shown_path, tail,
-                        write_atomically, write_json)
+from tools.core import (BUILD, Fail, need_tool, read_json, run_logged, say,
+                        scratch, shown_path, tail, write_atomically,
+                        write_json)
 
-VENV = TOP_BUILD / "venv"
+VENV = BUILD / "venv"
 QEMU = Path(__file__).with_name("qemu")
 PROBE_SECONDS = 25
 # virtme-ng gives the guest several serial devices of 31 ports each, of which
@@ -33,9 +34,9 @@ ICOUNT = {"wait-idle": "-icount shift=0,sleep=on",
 # gone: the kernel dies of an int3 that it knows nothing of.  No test has to do
 # with that, so such a guest starts again.  One in five did on an AMD EPYC.
 # 6.1 does not say "Oops" there.  QEMU 7.2 crashed once as such a guest booted.
-EMULATION = r"(?:Oops: )?int3:|QEMU crashed:"
-OOPS = (r"\b(?:(?:Oops|BUG|kernel BUG at|general protection fault)\b|int3:|"
-        r"QEMU crashed:)[^\n]*")
+# The first oops counts; that of an emulation has a group.
+OOPS = (r"\b(?:((?:Oops: )?int3:|QEMU crashed:)|"
+        r"(?:Oops|BUG|general protection fault)\b)[^\n]*")
 TRIES = 6
 
 
@@ -48,11 +49,9 @@ class Result(NamedTuple):
 
 
 class Lost(Fail):
-    """A guest did not come to the end of its command.
-
-    hung: it ran into its time limit; if not, it ended by itself, as after a
-    panic.  output: what the command had written by then.
-    """
+    """A guest did not come to the end of its command: it hung till its time
+    was over, or ended by itself, as after a panic.  output: what the command
+    had written by then."""
 
     def __init__(self, text: str, hung: bool, output: str,
                  console: Path) -> None:
@@ -60,7 +59,7 @@ class Lost(Fail):
         self.hung, self.output, self.console = hung, output, console
 
 
-def boot(folder: Path, command: str, name: str = "guest", *, cpus: int = 1,
+def boot(folder: Path, command: str, log: Path, *, cpus: int = 1,
          memory: str = "1G", icount: str = "", kvm: bool = False,
          timeout: float = 600, share: Path | None = None,
          append: tuple[str, ...] = (), qemu: str = "") -> Result:
@@ -69,18 +68,15 @@ def boot(folder: Path, command: str, name: str = "guest", *, cpus: int = 1,
     folder: objects of a built kernel.  timeout: of the whole, in seconds.
     icount: a key of ICOUNT.  share: a folder that the guest may write, at the
     same place.  append: kernel parameters.  qemu: more of its options.  The
-    output is kept in build/logs/NAME.ktap, the console in NAME.console.
-    Raises Lost when the guest does not come to the command's end: a hang, a
-    panic, a kernel that does not boot.
+    output is kept in LOG.ktap, the console in LOG.console.  Raises Lost.
     """
-    need_guest(folder)
-    if icount and cpus != 1:
-        raise Fail("-icount counts the instructions of one CPU: use one")
+    need_tool("qemu-system-x86_64", "qemu-system-x86")
+    if not (VENV / "bin/vng").exists():
+        raise Fail(f"virtme-ng is not in {shown_path(VENV)}: run 'make deps'")
     arguments = [
         str(VENV / "bin/vng"), "--run", str(folder), "--verbose",
-        "--qemu", str(QEMU),
-        "--force-9p", "--user", "root", "--cpus", str(cpus),
-        "--memory", memory, "--qemu-opts="
+        "--qemu", str(QEMU), "--force-9p", "--user", "root", "--cpus",
+        str(cpus), "--memory", memory, "--qemu-opts="
         + f"{FEW_PORTS} {ICOUNT.get(icount, '')} {qemu}".strip()]
     if share:
         arguments += ["--rwdir", str(share)]
@@ -91,65 +87,48 @@ def boot(folder: Path, command: str, name: str = "guest", *, cpus: int = 1,
         append = ("no_timer_check", *append)
     for parameter in append:
         arguments += ["--append", parameter]
-    for number in range(1, TRIES + 1):
+    tries = 1 if kvm or cpus == 1 else TRIES
+    while True:
+        tries -= 1
         try:
-            return _boot_once(arguments, command, timeout, name)
+            return _boot_once(arguments, command, timeout, log)
         except Lost as lost:
             oops = re.search(OOPS, lost.console.read_text(errors="replace"))
-            if kvm or cpus == 1 or lost.hung or number == TRIES or \
-                    not oops or not re.match(EMULATION, oops.group()):
+            if lost.hung or not tries or not oops or not oops[1]:
                 raise
-            say(f"    the emulation ended the guest, with '{oops.group()}': "
-                "starting it again")
-    raise AssertionError
+        say(f"    the emulation ended the guest, with '{oops[0]}': "
+            "starting it again")
 
 
 def _boot_once(arguments: list[str], command: str, timeout: float,
-               name: str) -> Result:
-    console = LOGS / f"{name}.console"
+               log: Path) -> Result:
+    console = Path(f"{log}.console")
     with scratch("guest") as job:
-        script, output, status = (job / part for part in (
-            "script", "output", "status"))
+        script, output, status = job / "script", job / "output", job / "status"
         script.write_text(
             f"#!/bin/sh\ncd {shlex.quote(str(job))}\n"
             f"( {command}\n) >output 2>&1 </dev/null\n"
             "echo $? >status.partial\nmv status.partial status\nsync\n")
         script.chmod(0o755)
-        end = run_logged(
-            [*arguments, "--rwdir", str(job), "--", str(script)], console,
-            timeout=timeout, cwd=job, check=False, env=os.environ | {
-                # The user's virtme-ng.conf is not read.
-                "HOME": str(job),
-                "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}"})
+        with open(job / "alive", "w") as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX)
+            end = run_logged(
+                [*arguments, "--rwdir", str(job), "--", str(script)], console,
+                timeout=timeout, cwd=job, check=False, env=os.environ | {
+                    # The user's virtme-ng.conf is not read.
+                    "HOME": str(job), "ALIVE": alive.name,
+                    "PATH": f"{VENV / 'bin'}:{os.environ['PATH']}"})
         said = output.read_text(errors="replace") if output.exists() else ""
-        write_atomically(LOGS / f"{name}.ktap", said)
+        write_atomically(Path(f"{log}.ktap"), said)
         if status.exists():
             return Result(int(status.read_text()), said, console)
         rows = f"\nand of its output:\n{tail(output, 10)}" if said else ""
     why = (f"did not end within {timeout} s and was stopped" if end is None
            else "ended before its command did: a panic, or a kernel that "
            "does not boot")
-    raise Lost(f"the guest '{name}' {why}; the end of its console, "
+    raise Lost(f"the guest '{log.name}' {why}; the end of its console, "
                f"{shown_path(console)}:\n{tail(console)}{rows}",
                end is None, said, console)
-
-
-def need_guest(folder: Path) -> None:
-    """Raise Fail unless all that a guest needs is there."""
-    need_tool("qemu-system-x86_64", "qemu-system-x86")
-    if not (VENV / "bin/vng").exists():
-        raise Fail(f"virtme-ng is not in {shown_path(VENV)}: run 'make deps'")
-    if not (folder / "arch/x86/boot/bzImage").exists():
-        raise Fail(f"there is no kernel in {shown_path(folder)}: build it "
-                   "first")
-
-
-def accel() -> str:
-    """Return what ACCEL= asks for: "tcg", "kvm" or "auto", what works."""
-    wish = os.environ.get("ACCEL") or "auto"
-    if wish not in ("tcg", "kvm", "auto"):
-        raise Fail(f"ACCEL={wish} is not known: use tcg or kvm")
-    return wish
 
 
 def choose_kvm(folder: Path) -> bool:
@@ -158,7 +137,7 @@ def choose_kvm(folder: Path) -> bool:
     /dev/kvm may exist and yet hang every guest, so a guest with a time limit
     decides.  The answer holds until the host reboots.
     """
-    wish = accel()
+    wish = os.environ.get("ACCEL")
     works = wish != "tcg" and os.access("/dev/kvm", os.R_OK | os.W_OK) and \
         _kvm_works(folder)
     if wish == "kvm" and not works:
@@ -168,7 +147,6 @@ def choose_kvm(folder: Path) -> bool:
 
 
 def _kvm_works(folder: Path) -> bool:
-    need_guest(folder)
     record = BUILD / "kvm.json"
     host = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     known = read_json(record, {})
@@ -176,8 +154,8 @@ def _kvm_works(folder: Path) -> bool:
         return known["works"]
     say(f"    /dev/kvm is there: trying it for at most {PROBE_SECONDS} s")
     try:
-        works = boot(folder, "true", kvm=True, timeout=PROBE_SECONDS,
-                     name="kvm-probe").status == 0
+        works = boot(folder, "true", BUILD / "logs/kvm-probe", kvm=True,
+                     timeout=PROBE_SECONDS).status == 0
     except Lost:
         works = False
     say("    KVM works" if works else
@@ -192,9 +170,8 @@ def check_splat(console: Path) -> None:
     text = re.sub(r"(invoked oom-killer: (?:.*\n){1,9}?.*)Call Trace:", r"\1",
                   console.read_text(errors="replace"))
     # virtme-ng warns of what the machine lacks in the same words.
-    splat = re.search(r"^(?!.*virtme-ng-init: )"
-                      r".*(WARNING: |BUG: |UBSAN: |Oops|Call Trace).*$",
-                      text, re.M)
-    if splat:
-        raise Fail(f"the console has: {splat.group(0).strip()} (all of it: "
+    if splat := re.search(r"^(?!.*virtme-ng-init: )"
+                          r".*(WARNING: |BUG: |UBSAN: |Oops|Call Trace).*$",
+                          text, re.M):
+        raise Fail(f"the console has: {splat[0].strip()} (all of it: "
                    f"{shown_path(console)})")

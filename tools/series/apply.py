@@ -10,35 +10,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.core import (KERNEL, ROOT, Fail, digest, git, run_git, scratch,
+from tools.core import (PATCHES, Fail, Kernel, digest, git, run_git, scratch,
                         shown_path, stage)
-from tools.series.base import REPO, commit_of, get_base
-
-PATCHES = ROOT / "patches"
+from tools.series.base import commit_of, get_base
 
 
-def series_file(kernel: str = KERNEL) -> Path:
-    """Return the file that names a kernel's patches, below patches/: those of
-    an older kernel are there, too."""
-    return PATCHES / kernel / "series" if kernel else ROOT / "series"
-
-
-SERIES = series_file()
-
-
-def series_patches(kernel: str = KERNEL) -> list[str]:
-    """Return the patch names of `series`, in order, below patches/."""
-    series = series_file(kernel)
-    if not series.exists():
-        raise Fail(f"there is no file '{shown_path(series)}' in the "
-                   "repository")
-    rows = [line.split("#")[0].strip()
-            for line in series.read_text().splitlines()]
-    names = [row for row in rows if row]
+def series_patches(kernel: Kernel) -> list[str]:
+    """Return the patch names of its `series`, in order, below patches/."""
+    names = re.findall(r"^[^\s#]+", kernel.series.read_text(), re.M)
     for name in names:
         if not (PATCHES / name).is_file():
-            raise Fail(f"{shown_path(series)} names {name}, but there is no "
-                       f"patches/{name}")
+            raise Fail(f"{shown_path(kernel.series)} names {name}, but there "
+                       f"is no patches/{name}")
     return names
 
 
@@ -50,7 +33,7 @@ def touched_files(names: list[str]) -> list[str]:
     return sorted({path for pair in pairs for path in pair})
 
 
-def has_yield(kernel: str = KERNEL) -> bool:
+def has_yield(kernel: Kernel) -> bool:
     """Tell whether the series has a part on sched_yield()."""
     return any(path.startswith("kernel/sched/")
                for path in touched_files(series_patches(kernel)))
@@ -63,52 +46,44 @@ def is_kernel(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def sparse_tree(commit: str, paths: list[str]) -> Iterator[Path]:
-    """Check a commit of REPO out for a while, but only the given paths."""
+def sparse_tree(kernel: Kernel, commit: str,
+                paths: list[str]) -> Iterator[Path]:
+    """Check a commit out for a while, but only the given paths."""
     with scratch("tree") as place:
         tree = place / "tree"
         try:
             git("worktree", "add", "-q", "--no-checkout", "--detach", tree,
-                commit, cwd=REPO)
+                commit, cwd=kernel.repo)
             git("sparse-checkout", "set", "--no-cone", "--stdin", cwd=tree,
                 data="".join(f"/{path}\n" for path in paths))
             git("checkout", "-q", "--detach", commit, cwd=tree)
             yield tree
         finally:
-            git("worktree", "remove", "--force", tree, cwd=REPO, check=False)
+            git("worktree", "remove", "--force", tree, cwd=kernel.repo,
+                check=False)
 
 
-def why_not(output: str) -> str:
-    """Return what git am said of a patch that does not apply, in one line."""
-    # Not its advice about 'git am', which is over by now.
-    words = re.findall(r"^(?:error|fatal): (?!.*: patch does not apply)(.*)",
-                       output, re.M)
-    return ", ".join(words) or "git am does not say why"
-
-
-def apply_to(base: str) -> str:
-    """Return the commit of the series on a base, made if there is none."""
-    names = series_patches()
-    key = digest(base, *(part for name in names for part in (
-        name, (PATCHES / name).read_bytes())))
-    if commit_of(f"refs/series/{key}"):
-        return commit_of(f"refs/series/{key}")
-    with stage(f"applying {len(names)} patches to the base"), \
-            sparse_tree(base, touched_files(names)) as tree:
-        for name in names:
-            done = run_git("am", "-q", "--no-3way", "--keep-cr",
-                           "--committer-date-is-author-date",
-                           PATCHES / name, cwd=tree)
-            if done.returncode:
-                raise Fail(f"patches/{name} does not apply: "
-                           + why_not(done.stderr.decode(errors="replace")))
-        tip = git("rev-parse", "HEAD", cwd=tree).strip()
-    git("update-ref", f"refs/series/{key}", tip, cwd=REPO)
-    return tip
-
-
-def begin() -> str:
+def begin(kernel: Kernel) -> str:
     """Get the base and apply the series; return the tip's commit."""
-    tip = apply_to(get_base())
-    git("update-ref", "refs/heads/applied", tip, cwd=REPO)
+    base, names = get_base(kernel), series_patches(kernel)
+    made = "refs/series/" + digest(base, *(part for name in names for part in (
+        name, (PATCHES / name).read_bytes())))
+    tip = commit_of(kernel, made)
+    if not tip:
+        with stage(f"applying {len(names)} patches to the base"), \
+                sparse_tree(kernel, base, touched_files(names)) as tree:
+            for name in names:
+                done = run_git("am", "-q", "--no-3way", "--keep-cr",
+                               "--committer-date-is-author-date",
+                               PATCHES / name, cwd=tree)
+                if done.returncode:
+                    # Without the advice about a 'git am' that is over by now.
+                    why = re.findall(
+                        r"^(?:error|fatal): (?!.*: patch does not apply)(.*)",
+                        done.stderr.decode(errors="replace"), re.M)
+                    raise Fail(f"patches/{name} does not apply: "
+                               + (", ".join(why) or "git am does not say why"))
+            tip = git("rev-parse", "HEAD", cwd=tree).strip()
+        git("update-ref", made, tip, cwd=kernel.repo)
+    git("update-ref", "refs/heads/applied", tip, cwd=kernel.repo)
     return tip

@@ -11,22 +11,13 @@ import subprocess
 import urllib.parse
 from pathlib import Path
 
-from tools.core import (BUILD, KERNEL, LOGS, Fail, digest, git, kernels,
-                        need_space, need_tool, run_logged, say, scratch,
-                        shown_path, stage, tail)
+from tools.core import (Fail, Kernel, digest, git, need_space, need_tool,
+                        run_logged, say, scratch, shown_path, stage, tail)
 
-REPO = BUILD / "linux.git"
-DOWNLOAD = BUILD / "download"
 # One commit of the same tree has the same name everywhere.
 ME = {"GIT_AUTHOR_NAME": "series", "GIT_AUTHOR_EMAIL": "series@localhost",
       "GIT_AUTHOR_DATE": "2000-01-01T00:00:00+0000",
       "GIT_COMMITTER_DATE": "2000-01-01T00:00:00+0000"}
-
-
-def wanted(kernel: str = KERNEL) -> dict[str, str]:
-    """Return the row of tools/BASE for a kernel."""
-    return next(row for row in kernels()
-                if kernel in ("", row["VERSION"]))
 
 
 def version_of(makefile: str) -> str:
@@ -36,58 +27,41 @@ def version_of(makefile: str) -> str:
         "VERSION", "PATCHLEVEL", "SUBLEVEL", "EXTRAVERSION"))
     if not number or not level:
         raise Fail("not a kernel")
-    return f"{number}.{level}" + (
-        f".{sublevel}" if sublevel.strip("0") else "") + extra
+    return ".".join((number, level, sublevel.lstrip("0"))).strip(".") + extra
 
 
-def accept(version: str) -> None:
-    """Check a found version against tools/BASE, as FORCE asks."""
-    want = wanted()
-    if re.fullmatch(re.escape(want["VERSION"]) + r"(\.\d+)?", version):
-        if version != want["TESTED"]:
-            say(f"    notice: this is {version}; the series was tested on "
-                f"{want['TESTED']}")
-    elif os.environ.get("FORCE") == "1":
-        say(f"    notice: this is {version}, not {want['VERSION']}.y: trying "
-            "the series all the same (FORCE)")
-    else:
-        raise Fail(f"the tree is Linux {version}, the series is for "
-                   f"{want['VERSION']}.y (tested on {want['TESTED']}): give a "
-                   f"v{want['VERSION']} tree with KSRC=, or try the series on "
-                   "this one with FORCE=1")
+def accept(kernel: Kernel, version: str) -> str:
+    """Return what is to say of a tree's version; Fail unless the series goes
+    to it, or FORCE is given."""
+    if re.fullmatch(re.escape(kernel.version) + r"(\.\d+)?", version):
+        return "" if version == kernel.tested else (
+            f"this is {version}; the series was tested on {kernel.tested}")
+    if os.environ.get("FORCE") == "1":
+        return (f"this is {version}, not {kernel.version}.y: trying the "
+                "series all the same (FORCE)")
+    raise Fail(f"the tree is Linux {version}, the series is for "
+               f"{kernel.version}.y (tested on {kernel.tested}): give a "
+               f"v{kernel.version} tree with KSRC=, or try the series on this "
+               "one with FORCE=1")
 
 
-def make_repo() -> None:
-    """Create the bare repository that all work trees hang on."""
-    if (REPO / "HEAD").exists():
-        return
-    need_space(BUILD, 9, "the base, two kernels and their tests")
-    with scratch("repo") as place:
-        git("init", "-q", "--bare", "-b", "base", place / "linux.git")
-        # The first commit by hand would start a repack that takes both cores
-        # for minutes.
-        git("config", "gc.auto", "0", cwd=place / "linux.git")
-        (place / "linux.git").rename(REPO)
-
-
-def add_folder(folder: Path, *options: str) -> str:
-    """Add a folder, which is only read, to REPO; return the git tree."""
-    with scratch("index") as place:
-        where = {"GIT_DIR": str(REPO), "GIT_WORK_TREE": str(folder),
-                 "GIT_INDEX_FILE": str(place / "index")}
-        git("add", "-A", *options, ".", cwd=folder, env=where)
-        return git("write-tree", cwd=folder, env=where).strip()
-
-
-def commit_tree(tree: str, version: str) -> str:
-    """Make a parentless commit of a git tree in REPO; return its name."""
-    return git("commit-tree", tree, "-m", f"Linux {version}", cwd=REPO,
+def commit_tree(kernel: Kernel, tree: str | Path, version: str,
+                *options: str) -> str:
+    """Make a parentless commit of a git tree, or of a folder, which is only
+    read; return its name."""
+    if isinstance(tree, Path):
+        with scratch("index") as place:
+            where = {"GIT_DIR": str(kernel.repo), "GIT_WORK_TREE": str(tree),
+                     "GIT_INDEX_FILE": str(place / "index")}
+            git("add", "-A", *options, ".", cwd=tree, env=where)
+            tree = git("write-tree", cwd=tree, env=where).strip()
+    return git("commit-tree", tree, "-m", f"Linux {version}", cwd=kernel.repo,
                env=ME).strip()
 
 
-def commit_of(name: str) -> str:
-    """Return the commit that REPO knows by a name, or nothing."""
-    return git("rev-parse", "-q", "--verify", name, cwd=REPO,
+def commit_of(kernel: Kernel, name: str) -> str:
+    """Return the commit that a kernel's repository knows by a name, or ""."""
+    return git("rev-parse", "-q", "--verify", name, cwd=kernel.repo,
                check=False).strip()
 
 
@@ -98,26 +72,23 @@ def mirror(label: str) -> str:
         ["apt-get", "indextargets", "--format",
          "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"],
         capture_output=True, text=True).stdout
-    for row in listed.splitlines():
-        uri, *whose = row.split("|")
-        if whose == ["Debian", label]:
-            return uri
+    if found := re.search(rf"^(.*)\|Debian\|{label}$", listed, re.M):
+        return found[1]
     raise Fail(f"no {label} archive is among this machine's apt sources, or "
                "'apt-get update' was never run: run it")
 
 
-def private_apt(suite: str, source: bool = False) -> Path:
+def private_apt(kernel: Kernel, suite: str, source: bool = False) -> Path:
     """Write an apt set-up of our own for a suite's packages, or their sources;
     return its config.  Nothing in the system changes."""
-    label = "Debian-Security" if suite.endswith("-security") else "Debian"
-    home = DOWNLOAD / ("apt-source" if source else "apt")
+    home = kernel.build / "download" / ("apt-source" if source else "apt")
     for part in ("state/lists/partial", "cache/archives/partial", "parts"):
         (home / part).mkdir(parents=True, exist_ok=True)
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    signed = f" [signed-by={keyring}]" if Path(keyring).exists() else ""
-    kind = "deb-src" if source else "deb"
+    signed = f" [signed-by={keyring}]" * Path(keyring).exists()
+    where = mirror("Debian" + "-Security" * suite.endswith("-security"))
     (home / "sources.list").write_text(
-        f"{kind}{signed} {mirror(label)} {suite} main\n")
+        f"deb{'-src' * source}{signed} {where} {suite} main\n")
     (home / "apt.conf").write_text(f'''\
 Dir::Etc::sourcelist "{home}/sources.list";
 Dir::Etc::sourceparts "{home}/parts";
@@ -132,75 +103,63 @@ Acquire::Languages "none";
     return home / "apt.conf"
 
 
-def download(package: str, suite: str) -> Path:
-    """Download a Debian package, once; return its path.
-
-    apt checks signature and checksum; the file gets its name when it is whole.
-    """
-    whole = sorted(DOWNLOAD.glob(f"{package}_*.deb"))
-    if whole:
+def download(kernel: Kernel, package: str, suite: str) -> Path:
+    """Download a Debian package, once; return its path.  apt checks signature
+    and checksum; the file gets its name when it is whole."""
+    there = kernel.build / "download"
+    if whole := sorted(there.glob(f"{package}_*.deb")):
         return whole[-1]
-    need_space(DOWNLOAD, 2, f"the package {package}")
-    log = LOGS / "apt.log"
+    need_space(there, 2, f"the package {package}")
+    log = kernel.logs / "apt.log"
     with stage(f"downloading {package} from {suite}"), \
             scratch("apt") as place:
         status = run_logged(
             ["sh", "-c", f"apt-get update && apt-get download {package}"],
             log, cwd=place, check=False,
-            env=os.environ | {"APT_CONFIG": str(private_apt(suite))},
+            env=os.environ | {"APT_CONFIG": str(private_apt(kernel, suite))},
             progress=lambda _: "{} MiB".format(sum(
                 path.stat().st_size for path in place.iterdir()) >> 20))
-        found = list(place.glob("*.deb"))
-        if status or not found:
+        if status:
             raise Fail(f"{package} cannot be had from {suite}: mend the "
                        "network or the apt sources; the end of "
                        f"{shown_path(log)}:\n{tail(log)}")
-        return found[0].rename(DOWNLOAD / found[0].name.replace("%3a", ":"))
+        found, = place.glob("*.deb")
+        return found.rename(there / found.name.replace("%3a", ":"))
 
 
-def unpack(command: list[str], package: Path) -> None:
+def unpack(kernel: Kernel, command: list[str], package: Path) -> None:
     """Run a command that takes a package apart."""
-    log = LOGS / "unpack.log"
+    log = kernel.logs / "unpack.log"
     if run_logged(command, log, check=False) != 0:
         raise Fail(f"{shown_path(package)} cannot be unpacked: when it is "
                    "damaged, remove it and run this again; the end of "
                    f"{shown_path(log)}:\n{tail(log)}")
 
 
-def from_package() -> str:
+def from_package(kernel: Kernel) -> str:
     """Return the commit of the source package."""
-    make_repo()
-    want = wanted()
-    or_else = f"or give a v{want['VERSION']} tree with KSRC=path"
     try:
-        package = download(want["PACKAGE"], want["SUITE"])
+        package = download(kernel, kernel.package, kernel.suite)
     except Fail as failure:
-        raise Fail(f"{failure}\n{or_else}") from None
+        raise Fail(f"{failure}\nor give a v{kernel.version} tree with "
+                   "KSRC=path") from None
     name = f"refs/packages/{digest(package.name)}"
-    if commit := commit_of(name):
-        accept(version_of(git("show", f"{name}:Makefile", cwd=REPO)))
+    if commit := commit_of(kernel, name):
         return commit
-    need_space(BUILD, 8, "unpacking the kernel source")
-    with scratch("unpack") as place:
-        with stage(f"unpacking {package.name}"):
-            unpack(["dpkg-deb", "-x", str(package), str(place)], package)
-            for archive in place.glob("usr/src/*.tar.*"):
-                unpack(["tar", "-xf", str(archive), "-C", str(place)],
-                       package)
-        trees = [path.parent for path in place.glob("*/Kconfig")]
-        if len(trees) != 1:
-            raise Fail(f"{shown_path(package)} holds {len(trees)} kernel "
-                       f"trees instead of one: remove it, {or_else}")
-        version = version_of((trees[0] / "Makefile").read_text())
-        accept(version)
-        with stage(f"committing Linux {version} to {shown_path(REPO)}"):
-            # -f: some files of a release are named by its .gitignore.
-            commit = commit_tree(add_folder(trees[0], "-f"), version)
-            git("update-ref", name, commit, cwd=REPO)
-            return commit
+    need_space(kernel.build, 8, "unpacking the kernel source")
+    with scratch("unpack") as place, stage(f"unpacking {package.name}"):
+        unpack(kernel, ["dpkg-deb", "-x", str(package), str(place)], package)
+        archive, = place.glob("usr/src/*.tar.*")
+        unpack(kernel, ["tar", "-xf", str(archive), "-C", str(place)], package)
+        tree, = (path.parent for path in place.glob("*/Kconfig"))
+        # -f: some files of a release are named by its .gitignore.
+        commit = commit_tree(kernel, tree, version_of(
+            (tree / "Makefile").read_text()), "-f")
+    git("update-ref", name, commit, cwd=kernel.repo)
+    return commit
 
 
-def look_at(ksrc: str) -> tuple[Path, bool, str]:
+def look_at(kernel: Kernel, ksrc: str) -> tuple[Path, bool, str]:
     """Return the path of the user's tree, whether it is a git clone, and its
     version; Fail unless the series goes to it."""
     path = Path(os.path.expanduser(ksrc)).resolve()
@@ -215,33 +174,41 @@ def look_at(ksrc: str) -> tuple[Path, bool, str]:
     except (OSError, Fail):
         raise Fail(f"KSRC={ksrc} is not a Linux source tree: it has no kernel "
                    "Makefile and Kconfig at its top") from None
-    accept(version)
+    accept(kernel, version)
     return path, clone, version
 
 
-def from_ksrc(ksrc: str) -> str:
+def from_ksrc(kernel: Kernel, ksrc: str) -> str:
     """Return the commit of the user's tree, a git clone or a folder, of which
     what its .gitignore names is left out: it may have been built in."""
-    path, clone, version = look_at(ksrc)
-    make_repo()
+    path, clone, version = look_at(kernel, ksrc)
     with stage(f"taking Linux {version} from KSRC"):
         if not clone:
-            return commit_tree(add_folder(path), version)
+            return commit_tree(kernel, path, version)
         if git("status", "--porcelain", "-uno", "--ignore-submodules",
                cwd=path, env={"GIT_OPTIONAL_LOCKS": "0"}).strip():
             say("    notice: the tree has uncommitted changes; they are left "
                 "out")
         git("fetch", "-q", "--depth=1", "--no-tags",
             "file://" + urllib.parse.quote(os.fsencode(path)),
-            "+HEAD:refs/heads/ksrc", cwd=REPO)
-        return commit_tree("ksrc^{tree}", version)
+            "+HEAD:refs/heads/ksrc", cwd=kernel.repo)
+        return commit_tree(kernel, "ksrc^{tree}", version)
 
 
-def get_base() -> str:
+def get_base(kernel: Kernel) -> str:
     """Make sure that `base` is as KSRC and FORCE ask; return its commit."""
     need_tool("git", "git")
-    BUILD.mkdir(parents=True, exist_ok=True)
+    if not kernel.repo.exists():
+        need_space(kernel.build, 9, "the base, two kernels and their tests")
+        with scratch("repo") as place:
+            git("init", "-q", "--bare", "-b", "base", place / "git")
+            # Or the first commit by hand starts a repack of minutes.
+            git("config", "gc.auto", "0", cwd=place / "git")
+            (place / "git").rename(kernel.repo)
     ksrc = os.environ.get("KSRC")
-    commit = from_ksrc(ksrc) if ksrc else from_package()
-    git("update-ref", "refs/heads/base", commit, cwd=REPO)
+    commit = from_ksrc(kernel, ksrc) if ksrc else from_package(kernel)
+    if notice := accept(kernel, version_of(
+            git("show", f"{commit}:Makefile", cwd=kernel.repo))):
+        say(f"    notice: {notice}")
+    git("update-ref", "refs/heads/base", commit, cwd=kernel.repo)
     return commit

@@ -7,6 +7,13 @@
 
 leaks=${SOAK_ROOT-}/sys/kernel/debug/kmemleak
 echo clear >"$leaks"
+# What any allocation of a task may do that asks for a failure; not written to
+# the log each time.
+for setting in failslab/ignore-gfp-wait=N failslab/cache-filter=N failslab/verbose=0 \
+	failslab/times=-1 fail_page_alloc/ignore-gfp-wait=N fail_page_alloc/min-order=0 \
+	fail_page_alloc/verbose=0 fail_page_alloc/times=-1; do
+	echo "${setting#*=}" >"${SOAK_ROOT-}/sys/kernel/debug/${setting%=*}"
+done
 # It ends, and cleans up, when this script is killed, or was already.
 setpriv --pdeathsig TERM sh -c '[ $PPID = "$0" ] && exec "$@"' $$ \
 	"$2" --seconds "$1" --seed "$(date +%s)" --hotplug --failslab

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tests share: fake kernels, and the fixture `box`, in which a
-module of tools/ runs as a user runs it, with a build folder of its own."""
+"""What the tests share: fake kernels, and the fixture `box`, in which a job
+runs as a user runs it, with a build folder of its own."""
 
 import os
+import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -23,18 +21,12 @@ sys.path.insert(0, str(ROOT))
 # Ignored in what a shell starts in the background, and inherited from there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Read by every Python that a test starts: FAKE_FREE GiB of disk are free.
-SITECUSTOMIZE = """\
-import os, shutil, types
-free = int(os.environ.get("FAKE_FREE", 100)) * 2**30
-shutil.disk_usage = lambda path: types.SimpleNamespace(free=free)
-"""
-BASE = """\
-VERSION PACKAGE SUITE TESTED
-7.3 linux-source-7.3 trixie-backports 7.3.4
-"""
+from tools import core  # noqa: E402
 
-Patches = dict[str, bytes]  # by name
+BASE = "VERSION PACKAGE SUITE TESTED TESTED_PACKAGE\n" \
+    "7.3 linux-source-7.3 trixie-backports 7.3.4 7.3.4-1\n"
+Files = dict[str, str | bytes]  # by name
+Patches = dict[str, bytes]
 
 
 def lines(word: str, count: int = 40) -> str:
@@ -43,25 +35,24 @@ def lines(word: str, count: int = 40) -> str:
 
 IOPORT, MMAP = "arch/x86/kernel/ioport.c", "mm/mmap.c"
 YIELD = "kernel/sched/syscalls.c"
+WINDOW = "tools/testing/selftests/x86/window.c"
 FILES = {"Kconfig": "# SPDX\n", ".gitignore": "*.o\n",
          IOPORT: lines("ioport"), YIELD: lines("syscalls"),
          MMAP: lines("mmap"), "Documentation/index.rst": lines("index", 5)}
 CLOSED = FILES[IOPORT].replace("/* ioport 10 */", "closed();")
-# One commit for each heading of the series file: subject, body, files.
-COMMITS = (
-    ("x86/ioperm: Close the window",
-     "Wrong.\n\nFixes: 0123456789ab (\"x86: Open the window\")",
-     {IOPORT: CLOSED}),
-    ("selftests/x86: Add a test of the window", "It opens it.",
-     {"tools/testing/selftests/x86/window.c": lines("window", 12)}),
-    ("sched: Yield one tick", "Why.",
-     {YIELD: FILES[YIELD].replace("/* syscalls 20 */", "tick();")}),
-    ("Documentation: Describe the I/O bitmap", "How it works.",
-     {"Documentation/arch/x86/iobitmap.rst": "I/O bitmap\n==========\n"}),
-    ("x86/ioport: Copy less", "Faster.",
-     {IOPORT: CLOSED.replace("ioport 30", "ioport thirty")}),
-    ("mm: Say more", "More.",
-     {MMAP: FILES[MMAP].replace("/* mmap 3 */", "say();")}))
+# One commit for each heading of the series file.
+COMMITS = {
+    "x86/ioperm: Close the window\n\nFixes: 0123456789ab (\"x86: Open it\")":
+        {IOPORT: CLOSED},
+    "selftests/x86: Add a test of the window": {WINDOW: lines("window", 12)},
+    "sched: Yield one tick":
+        {YIELD: FILES[YIELD].replace("/* syscalls 20 */", "tick();")},
+    "Documentation: Describe the I/O bitmap":
+        {"Documentation/arch/x86/iobitmap.rst": "I/O bitmap\n==========\n"},
+    "x86/ioport: Copy less\n\nFaster.":
+        {IOPORT: CLOSED.replace("ioport 30", "ioport thirty")},
+    "mm: Say more\n\nMore.":
+        {MMAP: FILES[MMAP].replace("/* mmap 3 */", "say();")}}
 
 
 def environment(**more: object) -> dict[str, str]:
@@ -72,19 +63,18 @@ def environment(**more: object) -> dict[str, str]:
 
 def git(place: Path, *args: object) -> str:
     """Run git as a user who has a name; return its stdout."""
-    who = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER")
-           for part, value in (("NAME", "A Tester"),
-                               ("EMAIL", "tester@example.org"),
-                               ("DATE", "2026-02-03T04:05:06+0000"))}
+    when = "2026-02-03T04:05:06+0000"
     done = subprocess.run(
-        ["git", "-c", "safe.directory=*", *map(str, args)], cwd=place,
-        env=environment(GIT_CONFIG_GLOBAL="/dev/null", **who),
+        ["git", "-c", "safe.directory=*", "-c", "user.name=A Tester", "-c",
+         "user.email=tester@example.org", *map(str, args)], cwd=place,
+        env=environment(GIT_CONFIG_GLOBAL="/dev/null", GIT_AUTHOR_DATE=when,
+                        GIT_COMMITTER_DATE=when),
         capture_output=True, text=True)
     assert not done.returncode, done.stderr + done.stdout
     return done.stdout.strip()
 
 
-def write(place: Path, files: dict[str, str | bytes]) -> None:
+def write(place: Path, files: Files) -> None:
     for name, text in files.items():
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,11 +98,10 @@ def make_kernel(place: Path, version: str = "7 3 4") -> Path:
     return place
 
 
-def commit(place: Path, subject: str, body: str = "",
-           files: dict[str, str | bytes] | None = None) -> None:
-    write(place, files or {})
+def commit(place: Path, message: str, files: Files = {}) -> None:
+    write(place, files)
     git(place, "add", "-A", ".")
-    git(place, "commit", "-q", "--allow-empty", "-m", f"{subject}\n\n{body}")
+    git(place, "commit", "-q", "--allow-empty", "-m", message)
 
 
 def make_clone(place: Path, version: str = "7 3 4") -> Path:
@@ -122,15 +111,11 @@ def make_clone(place: Path, version: str = "7 3 4") -> Path:
     return place
 
 
-def snapshot(place: Path) -> dict[str, tuple]:
+def snapshot(place: Path) -> dict[Path, tuple]:
     """Return what is below a folder: contents, modes, owners, times."""
-    found = {}
-    for path in [place, *sorted(place.rglob("*"))]:
-        state = path.lstat()
-        content = path.read_bytes() if stat.S_ISREG(state.st_mode) else None
-        found[str(path)] = (state.st_mode, state.st_uid, state.st_mtime_ns,
-                            state.st_ino, content)
-    return found
+    return {path: (state.st_mode, state.st_uid, state.st_mtime_ns,
+                   state.st_ino, path.is_file() and path.read_bytes())
+            for path in [place, *place.rglob("*")] for state in [path.lstat()]}
 
 
 def heed_signals() -> None:
@@ -139,56 +124,43 @@ def heed_signals() -> None:
         signal.signal(sig, signal.SIG_DFL)
 
 
-class Run(NamedTuple):
-    """How a process ended."""
-
-    status: int
-    out: str
-    err: str
+# How a process ended.
+Run = NamedTuple("Run", [("status", int), ("out", str), ("err", str)])
 
 
-@dataclass
 class Box:
-    """A temporary folder with a repository, a build folder and stubs."""
+    """A copy of the repository without patches, in a temporary folder with a
+    build folder and stubs."""
 
-    temp: Path
-    repo: Path
-    build: Path
-    bin: Path
+    def __init__(self, temp: Path) -> None:
+        self.temp, self.bin = temp, temp / "bin"
+        self.repo, self.build = temp / "repo", temp / "build"
+        self.bin.mkdir()
+        shutil.copytree(ROOT / "tools", self.repo / "tools",
+                        ignore=shutil.ignore_patterns("__pycache__", "tests",
+                                                      "*.patch"))
+        shutil.copy(ROOT / "Makefile", self.repo)
+        write(self.repo, {"tools/BASE": BASE})
+        self.set_patches({})
 
     def set_patches(self, patches: Patches) -> None:
         """Replace patches/ and series of the repository."""
         shutil.rmtree(self.repo / "patches", ignore_errors=True)
-        (self.repo / "patches").mkdir()
-        write(self.repo / "patches", patches)
-        write(self.repo, {"series": "# A heading.\n\n"
-                          + "\n".join(sorted(patches))})
+        write(self.repo, {
+            "series": "# A heading.\n\n" + "\n".join(sorted(patches)),
+            **{f"patches/{name}": patches[name] for name in patches}})
 
     def stub(self, name: str, text: str) -> None:
         write_program(self.bin / name, text)
 
-    def stub_git(self, word: str, do: str, after: bool = False) -> None:
-        """Let git do something before, or after, it works with a word."""
-        real = shutil.which("git")
-        self.stub("git", f'case " $* " in *"{word}"*)\n'
-                  + (f'"{real}" "$@"; {do}' if after else do)
-                  + f';; esac\nexec "{real}" "$@"\n')
-
-    @property
-    def hang(self) -> str:
-        """What a stub does until interrupt() sends its signal."""
-        return f'echo $$ >"{self.temp}/hangs"; sleep 60'
-
-    def start(self, module: str, *args: object, **env: object
+    def start(self, job: str, *args: object, **env: object
               ) -> subprocess.Popen:
-        """Start a module, a shell script of tools/ or some lines of code."""
-        command = [sys.executable, "-c", module] if "\n" in module else \
-            [str(self.repo / module)] if "/" in module else \
-            [module] if module == "make" else \
-            [sys.executable, "-m", module]
+        """Start a job, make, a shell script of tools/ or lines of code."""
+        command = [sys.executable, "-c", job] if "\n" in job else \
+            [str(self.repo / job)] if "/" in job else \
+            [job] if job == "make" else [sys.executable, "-m", "tools", job]
         more = {"SERIES_BUILD_DIR": self.build, "TMPDIR": self.temp,
-                "PYTHONPATH": f"{self.temp}/site:{self.repo}",
-                "PYTHONDONTWRITEBYTECODE": 1,
+                "PYTHONPATH": self.repo, "PYTHONDONTWRITEBYTECODE": 1,
                 "PATH": f"{self.bin}:{os.environ['PATH']}"}
         return subprocess.Popen(
             [*command, *map(str, args)], cwd=self.repo, text=True,
@@ -205,91 +177,71 @@ class Box:
                 os.killpg(process.pid, signal.SIGKILL)
         return Run(process.returncode, out, err)
 
-    def run(self, module: str, *args: object, **env: object) -> Run:
-        return self.end(self.start(module, *args, **env))
+    def run(self, job: str, *args: object, **env: object) -> Run:
+        return self.end(self.start(job, *args, **env))
 
-    def interrupted(self, module: str, *args: object,
-                    sig: signal.Signals = signal.SIGINT, after: str = "",
-                    **env: object) -> Run:
-        """Send a signal when a stub hangs: the module ends, all is clean.
-
-        after: a file that tells when; the signal is to the job alone.
-        """
+    def interrupted(self, job: str, sig: signal.Signals = signal.SIGINT,
+                    after: str = "", **env: object) -> Run:
+        """Send a signal when a stub has written to the file 'hangs', or, to
+        the job alone, to the file `after`: it ends, all is clean."""
         hangs = self.temp / (after or "hangs")
         hangs.unlink(missing_ok=True)
-        process = self.start(module, *args, **env)
+        process = self.start(job, **env)
         wait_for(hangs)
         (os.kill if after else os.killpg)(process.pid, sig)
         run = self.end(process)
         if sig != signal.SIGKILL:
             assert run.status == 130, run
-            assert run.err.startswith("interrupted:"), run
-            assert run.err.count("\n") == 1, run
+            assert re.fullmatch("interrupted:.*\n", run.err), run
             self.check_nothing_left()
         return run
 
-    def done(self, module: str, *args: object, say: str = "",
+    def done(self, job: str, *args: object, say: str = "",
              **env: object) -> Run:
-        """Run a module, which must end well and say some words."""
-        run = self.run(module, *args, **env)
-        assert (run.status, run.err) == (0, ""), run
-        assert say in run.out, run
+        """Run a job, which must end well and say some words."""
+        run = self.run(job, *args, **env)
+        assert (run.status, run.err) == (0, "") and say in run.out, run
         return run
 
-    def refused(self, module: str, *args: object, say: str = "",
+    def refused(self, job: str, *args: object, say: str = "",
                 **env: object) -> Run:
-        """Run a module, which must end with one clear error."""
-        run = self.run(module, *args, **env)
-        assert run.status == 1, run
-        assert run.err.startswith("error: "), run
-        assert "\nerror:" not in run.err and "Traceback" not in run.err, run
-        assert say in run.err, run
+        """Run a job, which must end with one clear error."""
+        run = self.run(job, *args, **env)
+        assert run.status == 1 and say in run.err, run
+        assert re.findall("^(?:error:|Traceback|  File)", run.err, re.M) == [
+            "error:"] and run.err.startswith("error:"), run
         self.check_nothing_left()
         return run
 
     def check_nothing_left(self) -> None:
         """No partial file, temporary folder or stale work tree is left."""
-        left = [*self.build.glob("*.partial"), *self.build.glob("tmp/*"),
-                *self.build.glob("linux.git/**/*.lock"),
-                *self.build.glob("linux.git/worktrees/*")]
-        assert [path for path in left if path.name != "tree"] == []
-
-    def tip(self, name: str) -> str:
-        return git(self.build / "linux.git", "rev-parse", name)
-
-
-def running(*words: str) -> int:
-    """Count the processes whose command has these words."""
-    return subprocess.run(
-        ["sh", "-c", "cat /proc/[0-9]*/cmdline"],
-        capture_output=True).stdout.count("\0".join(words).encode())
+        assert [path for pattern in (
+            "*.partial", "tmp/*", "linux.git/**/*.lock",
+            "linux.git/worktrees/*") for path in self.build.glob(pattern)
+            if path.name != "tree"] == []
 
 
 def left(place: Path) -> list[int]:
     """Return the processes that have a place in their environment."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if str(place).encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-    return found
+    found = subprocess.getoutput(f"grep -ls '{place}' /proc/[0-9]*/environ")
+    return [int(row.split("/")[2]) for row in found.split()]
+
+
+def wait_until(what: str, condition: Callable[[], bool],
+               seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not in {seconds} s: {what}"
+        time.sleep(0.02)
 
 
 def check_none_left(place: Path) -> None:
     """They have ended, or soon do; if not, they are killed."""
-    end = time.monotonic() + 8
-    while (pids := left(place)) and time.monotonic() < end:
-        time.sleep(0.05)
-    for pid in pids:
-        subprocess.run(["kill", "-9", str(pid)])
-    assert not pids
-
-
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, f"not in a minute: {what}"
-        time.sleep(0.02)
+    try:
+        wait_until("they end", lambda: not left(place), 8)
+    finally:
+        for pid in left(place):
+            os.kill(pid, signal.SIGKILL)
 
 
 def wait_for(path: Path) -> None:
@@ -316,27 +268,23 @@ def replace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
+def kernel(tmp_path: Path, replace: Callable[..., None]) -> core.Kernel:
+    """The first kernel, with a build folder of its own."""
+    replace(core, BUILD=tmp_path)
+    return core.kernel_of("")
+
+
+@pytest.fixture
 def box(tmp_path: Path) -> Box:
-    """A copy of the repository without patches, in a temporary folder."""
-    place = tmp_path.resolve()
-    found = Box(place, place / "repo", place / "build", place / "bin")
-    found.bin.mkdir()
-    shutil.copytree(ROOT / "tools", found.repo / "tools",
-                    ignore=shutil.ignore_patterns("__pycache__", "tests",
-                                                  "*.patch"))
-    write(found.repo, {"tools/BASE": BASE})
-    write(place / "site", {"sitecustomize.py": SITECUSTOMIZE})
-    found.set_patches({})
-    return found
+    return Box(tmp_path.resolve())
 
 
 @pytest.fixture(scope="session")
 def patches(tmp_path_factory: pytest.TempPathFactory) -> Patches:
     """What git format-patch alone makes of COMMITS."""
     clone = make_clone(tmp_path_factory.mktemp("patched"))
-    for subject, body, files in COMMITS:
-        commit(clone, subject, body, files)
-    out = tmp_path_factory.mktemp("patches")
-    git(clone, "format-patch", "--no-signature", "--no-numbered", "-o", out,
+    for message, files in COMMITS.items():
+        commit(clone, message, files)
+    git(clone, "format-patch", "-q", "--no-signature", "--no-numbered",
         f"-{len(COMMITS)}")
-    return {path.name: path.read_bytes() for path in out.iterdir()}
+    return {path.name: path.read_bytes() for path in clone.glob("*.patch")}

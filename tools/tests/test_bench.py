@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make bench: its tables, README.md, what is timed, the programs for that."""
+"""bench, study and measure: what is run, resumed and said, the pages, the
+programs of tools/bench."""
 
 import ctypes
 import errno
 import json
-import os
-import re
-import resource
 import shutil
 import signal
 import struct
@@ -17,68 +15,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import (ROOT, Box, check_none_left, environment, heed_signals,
-                      left, write)
+from conftest import (ROOT, check_none_left, environment, heed_signals, write,
+                      write_program)
 
-from tools import bench, measure_copy, measure_yield
-from tools.core import Fail
-from tools.figures import result_of
-from tools.guest import Result
+from tools import (bench, build, core, measure, measure_copy, page, report,
+                   study)
+from tools.core import SIDES, Fail, Given, Kernel, kernels, read_json
+from tools.figures import DATA, Samples, compact, result_of
+from tools.records import Begun
 
-SIDES = ("base", "series")
-PUBLISHED = (ROOT / "results/bench.json").read_text()
-
-
-def test_what_is_skipped_says_so_and_has_no_ratio() -> None:
-    figures = {"none": (1000, 1000), "pair-all": (4000, None),
-               "pair-0x80-65535": (4000, 1500), "sweep-0": (100, 90),
-               "sweep-65535": (None, 1), "port-0x80": (None, 131072)}
-    report = json.loads(PUBLISHED)
-    for place, programs in enumerate(report["sides"].values()):
-        for program, figure in (("ioperm_latency", "p50"),
-                                ("ioperm_memory", "unreclaimable")):
-            for case in programs[program]["cases"]:
-                if case["name"] in figures:
-                    case[figure] = figures[case["name"]][place]
-                    case["status"] = "skip" if case[figure] is None else "ok"
-    rows = "\n".join(bench.tables(report))
-    for row in ("| pair-0x80-65535 | 4000 | 1500 | 0.38 | 4.00 | 1.50 |",
-                "| pair-all | 4000 | skipped | - | 4.00 | - |",
-                # Of the sweep, what both sides have.
-                "/90 = ", "| port-0x80 | skipped | 128 kB | - |"):
-        assert row in rows, row
-    assert measure_yield.median(None, None, None) == bench.change(None, 4) == \
-        "-"
+RESULTS = ROOT / "results"
 
 
-def test_publish_makes_what_is_published(box: Box) -> None:
-    readme = (ROOT / "README.md").read_text()
-    begin, end = (f"<!-- bench:{word} -->" for word in ("begin", "end"))
-    before, rest = readme.split(begin)
-    write(box.build / "results", {"bench.json": PUBLISHED})
-    write(box.repo, {
-        "README.md": f"{before}{begin}old{end}{rest.split(end)[1]}",
-        "results/tested.md": "<!-- tested:begin -->\n<!-- tested:end -->\n"})
-    box.done("from tools import bench\nreport = bench.load()\n"
-             "bench.record('bench', *bench.count_cases(report), "
-             "bench.write_pages(report))\n")
-    box.done("tools.publish", say="results/bench.md")
-    for name in ("README.md", "results/bench.md"):
-        assert (box.repo / name).read_text() == (ROOT / name).read_text()
-    assert all((box.repo / "results" / name).exists() for name in bench.PLOTS)
-    assert readme.count("\n") <= 100
-    assert rest.split(end)[0].count("\n| ") <= 1 + 8
-
-
-@pytest.mark.parametrize("change, words", [
-    (None, "run that first"), ({"copycost": None}, "no whole"),
-    ({"accel": "kvm"}, "ACCEL=tcg")])
-def test_what_has_no_pages(box: Box, change, words) -> None:
-    if change is not None:
-        write(box.build / "results", {
-            "bench.json": json.dumps(json.loads(PUBLISHED) | change)})
-    box.refused("tools.bench", "--pages", say=words)
-    assert not (box.build / "results/bench.md").exists()
+@pytest.mark.parametrize("kernel", kernels(), ids=lambda row: row.version)
+def test_pages_are_made_of_what_is_published(tmp_path, replace,
+                                             kernel) -> None:
+    replace(core, BUILD=tmp_path)
+    place = RESULTS / kernel.name
+    found = read_json(place / "bench.json")
+    assert compact(found) == (place / "bench.json").read_text()
+    names = bench.write_pages(kernel, found)
+    text = (place / "bench.md").read_text()
+    assert (kernel.results / "bench.md").read_text() == text
+    assert "| - | - |" not in text
+    assert {path.name for path in place.iterdir()} >= {
+        *names} - {"bench-readme.md"}
+    if not kernel.name:
+        short = (kernel.results / "bench-readme.md").read_text()
+        assert f"begin -->\n\n{short}\n<!-- bench:end" in (
+            ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("status, text", [
@@ -91,73 +56,208 @@ def test_what_a_program_wrote_is_read_or_there_is_an_error(
         assert result_of("it", status, tmp_path / "log", text) == {"cases": []}
 
 
-def test_the_worst_phases_of_this_kernel(replace, tmp_path) -> None:
-    """Of a share the lowest, of a time the highest."""
-    ran, found = [], {("base", "0"): (4, 2e6), ("base", "9"): (2, 3e6),
-                      ("series", "0"): (6, 1e6), ("series", "9"): (8, 2e6)}
-
-    def run_isolated(kernel: Path, _: Path, words: list[str], *__: Any,
-                     **more: Any) -> Any:
-        ran.append(kernel.name)
-        share, p99 = found[kernel.name, words[-1]]
-        return Result(0, "", tmp_path), json.dumps({"cases": [
-            {"name": "polite-a", "kind": "polite", "status": "ok",
-             "share": share, "p99": p99}]})
-    write(tmp_path, dict.fromkeys((*SIDES, "program"), "built"))
-    replace(measure_yield, ROWS=tmp_path / "rows", run_isolated=run_isolated,
-            build_program=lambda: tmp_path / "program")
-    images = {side: tmp_path / side for side in SIDES}
-    for _ in range(2):
-        samples = measure_yield.measure_rows(images, (0, 9), ["--all"])
-        assert [*measure_yield.worst_rows(samples)] == [
-            ["polite-a", "share", "2.00", "6.00", "1.50"],
-            ["polite-a", "p99", "3.00", "2.00", "0.67"]]
-    assert len(ran) == 4
-    images["series"].write_text("another kernel")
-    measure_yield.measure_rows(images, (0, 9), ["--all"])
-    assert ran[4:] == ["series"] * 2
+OK = {"cases": [{"name": "none", "status": "ok", "reason": None, "p50": 1}]}
 
 
-@pytest.mark.parametrize("side, old, new, words", [
-    ("base", "", "", ""),
-    ("series", "i < iobm->end", "i + 1 < iobm->end",
-     "wrong copy: series, pair-0x80-0x81"),
-    ("base", "= iobm->max;", "= 0;", "wrong copy: base, pair-0x80-65535"),
-    ("series", "int io_bitmap_is_in(", "int gone(", "failed with status"),
-    ("series", "tss_copy", "gone", r"no function tss_copy_io_bitmap\(\)")])
-def test_copies_are_timed_if_right(tmp_path, side, old, new, words) -> None:
-    trees = {name: tmp_path / name for name in SIDES}
-    common, *parts = re.split("// (?:base|series)\n", (
-        ROOT / "tools/tests/copies.c").read_text())
-    for (name, tree), text in zip(trees.items(), parts, strict=True):
-        write(tree, dict(zip(measure_copy.HEADERS, (common, text))) | {
-            measure_copy.SOURCE: text if name != side
-            else text.replace(old, new)})
-    if words:
-        with pytest.raises(Fail, match=words):
-            measure_copy.measure_copy(trees, rounds=2)
-        return
-    found = measure_copy.measure_copy(trees, rounds=2)
-    assert found["cases"]["pair-0x80-65535"]["base"]["warm"] > 0
-    rows = [row for row in measure_copy.tables(found) if row[:1] == "|"]
-    assert len(rows) == 2 + len(found["cases"])
+def test_it_goes_on_with_what_is_missing(kernel: Kernel, replace,
+                                         capsys) -> None:
+    cells = study.look(kernel, Given(ONLY="history_8k blas_yield"))
+    assert len(cells) == 3 + 2 * 3
+    plan, ran, wrong, noted = study.plan(), [], "", []
+    program = kernel.build / "program"
+
+    def run_cell(kernel: Kernel, cell: study.Cell) -> dict[str, Any]:
+        if cell.column in wrong.split():
+            raise Fail("a panic")
+        ran.append(cell)
+        return OK
+
+    program.write_text("one")
+    replace(study, begin=str, build_recipe=lambda *name: None,
+            history_branch=lambda *name: None, run_cell=run_cell,
+            begun=lambda: Begun(str(len(ran)), "commit"),
+            build_program=lambda *key: program,
+            record=lambda _, *words: noted.append(words))
+    replace(page, section=lambda *experiment: ["x"])
+    replace(build, source_key=lambda kernel, commit: commit,
+            describe=lambda *_: {"release": "7.3.4", "compiler": "gcc"})
+    # Those of base and series are needed, the others are not.
+    for wrong in ("base ext_qmap", "ext_qmap"):
+        assert not noted
+        failed = [cell.name for cell in plan if cell.column in wrong.split()]
+        with pytest.raises(Fail, match=f"{len(failed)} cells failed.*ext_"):
+            study.run(kernel, plan, False)
+    (name, numbers, since, files), = noted
+    assert (name, since) == ("study", ("0", "commit"))
+    assert numbers == (len(plan) - len(failed), 0, len(failed))
+    kept = read_json(kernel.results / "study/study.json")
+    assert len(kept) == numbers[0] and {"study.md",
+                                        "study/study.json"} <= {*files}
+    ran.clear()
+    study.run(kernel, plan, True)
+    assert f"{failed[0]}\n" in capsys.readouterr().out and not ran
+    # Of another program, or another kernel, they run again.
+    program.write_text("another")
+    study.run(kernel, cells, False)
+    replace(build, source_key=lambda _, commit: commit.replace("base", "new"))
+    study.run(kernel, cells, False)
+    assert len(ran) == 9 + 3 and len(noted) == 1
+
+
+# The next state, the last one for ever.
+GREP = """read -r now <"$0.d"
+[ "$(wc -l <"$0.d")" = 1 ] || sed -i 1d "$0.d"
+[ "$now" = enabled ]
+"""
+
+
+@pytest.mark.parametrize("states, command, status, said", (
+    ("disabled\nenabled\n", "exit 4", 4, ""),
+    ("disabled\n", "echo ran", 1, "does not load"),
+    ("enabled\ndisabled\n", "true", 1, "thrown out")))
+def test_a_guest_under_a_scheduler(tmp_path: Path, states: str, command: str,
+                                   status: int, said: str) -> None:
+    guest = (DATA / "guest.sh").read_text().replace("INT", "TERM").replace(
+        "/tmp/scheduler", str(tmp_path / "said"))
+    for name, text in {"grep": GREP, "loader": "exec /bin/sleep 60\n",
+                       "sleep": "", "guest.sh": guest}.items():
+        write_program(tmp_path / name, text)
+    write(tmp_path, {"grep.d": states})
+    done = subprocess.run(
+        [tmp_path / "guest.sh", "9", "loader", "sh", "-c", command],
+        text=True, stdout=-1, timeout=60,
+        env={"GUEST_PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert done.returncode == status, done
+    assert said in done.stdout and "ran" not in done.stdout
+
+
+def test_the_page_is_made_of_what_is_published(tmp_path: Path) -> None:
+    cells = read_json(RESULTS / "study/study.json")
+    page.study_page(cells, len(study.plan()), tmp_path)
+    text = (tmp_path / "study.md").read_text()
+    assert text == (RESULTS / "study.md").read_text()
+    assert "| 10.5 | 12.8 | 1.22 (not told apart) |" in text
+    assert "| not run |" not in text
+    page.study_page({name: cell for name, cell in cells.items()
+                     if name.startswith("port_readers")}, 144, tmp_path)
+    assert "**Today: not run.**" in (tmp_path / "study.md").read_text()
+
+
+@pytest.mark.parametrize("base, series, runs, verdict", (
+    (100, 150, 3, "worse"), (100, 100.4, 3, ""), (150, 100, 3, "better"),
+    (100, 900, 2, page.UNSURE)))
+def test_verdicts(base: float, series: float, runs: int, verdict: str) -> None:
+    assert page.judge([base] * runs, [series] * runs, "less") == verdict
+
+
+def test_measure_writes_and_compares(kernel: Kernel, replace, capsys) -> None:
+    refused = {"cases": [{"name": "a", "status": "skip", "reason": "refused"}]}
+
+    def run_logged(words: list[str], log: Path, **more: Any) -> int:
+        if "blas_yield" in words:
+            raise Fail("planted")
+        Path(words[words.index("--json") + 1]).write_text(json.dumps(
+            refused if "port_readers" in words else OK))
+        return 4
+
+    replace(measure, run_logged=run_logged,
+            build_program=lambda kernel, name: Path(name))
+    with pytest.raises(Fail, match="blas_yield.3 failed"):
+        measure.run(kernel, ["ioperm_turns", "port_readers", "blas_yield"])
+    said = capsys.readouterr().out
+    assert "run 1 of 3; about 4 min 45 s left" in said
+    assert said.count(" port_readers: refused\n") == said.count("refused") == 1
+    path, = kernel.results.glob("measure-*.json")
+    found = read_json(path)
+    assert len(found["cells"]) == 6 and "CPUs" in found["machine"]
+    other = kernel.build / "other.json"
+    other.write_text(path.read_text().replace('"p50": 1', '"p50": 2'))
+    replace(report, build_lock=nullcontext)
+    report.main(kernel, Given(A=str(path), B=str(other)))
+    text = (kernel.results / "compare/study.md").read_text()
+    assert "| no ports | 2528 | 2423 | 2478 | 1 | 2 | 2.00 (worse) |" in text
+
+
+# What is taken of the headers and of the source of each side.
+HEADER = """\
+#define IO_BITMAP_BITS 65536
+#define IO_BITMAP_BYTES (IO_BITMAP_BITS / BITS_PER_BYTE)
+#define IO_BITMAP_LONGS (IO_BITMAP_BYTES / sizeof(long))
+struct x86_io_bitmap_slot {
+    unsigned long bitmap[IO_BITMAP_LONGS + 1];
+};
+struct x86_io_bitmap {
+    unsigned long bitmap[IO_BITMAP_LONGS + 1];
+    struct x86_io_bitmap_slot slots[2];
+};
+struct tss_struct {
+    struct x86_hw_tss x86_tss;
+    struct x86_io_bitmap io_bitmap;
+} __aligned(PAGE_SIZE);
+struct io_bitmap {
+    u64 sequence;
+    unsigned int max, first, end;
+    unsigned long bitmap[IO_BITMAP_LONGS];
+};
+"""
+COPIES = {"base": """\
+static void tss_copy_io_bitmap(struct tss_struct *tss, struct io_bitmap *iobm)
+{
+    memcpy(tss->io_bitmap.bitmap, iobm->bitmap, IO_BITMAP_BYTES);
+}
+""", "series": """\
+static int io_bitmap_is_in(const struct io_bitmap *iobm, unsigned int i)
+{
+    return i >= iobm->first && i < iobm->end;
+}
+static void tss_copy_io_bitmap(struct x86_io_bitmap_slot *to,
+                               struct io_bitmap *iobm)
+{
+    for (unsigned int i = 0; i < IO_BITMAP_LONGS; i++)
+        to->bitmap[i] = io_bitmap_is_in(iobm, i) ?
+                           iobm->bitmap[i - iobm->first] : ~0UL;
+}
+"""}
+
+
+@pytest.mark.parametrize("old, new, words", [
+    ("", "", ""),
+    ("iobm->end", "iobm->end - 1", "wrong copy: series, pair-0x80-0x81"),
+    (", IO_BITMAP_BYTES);", ", 32);", "wrong copy: base, pair-0x80-65535"),
+    ("int io_bitmap_is_in(", "int gone(", "failed with status"),
+    ("tss_copy", "gone", r"no function tss_copy_io_bitmap\(\)")])
+def test_copies_are_timed_if_right(kernel: Kernel, replace, old: str,
+                                   new: str, words: str) -> None:
+    replace(measure_copy, RUNS=2)
+    trees = {side: kernel.build / side for side in SIDES}
+    for side, tree in trees.items():
+        write(tree, dict(zip(
+            (*measure_copy.HEADERS, measure_copy.SOURCE),
+            (HEADER, "", COPIES[side].replace(old, new)))))
+    with pytest.raises(Fail, match=words) if words else nullcontext():
+        samples = Samples({"copycost": measure_copy.measure_copy(
+            kernel, trees, rounds=2)})
+        assert samples.medians("copycost", SIDES, "pair-0x80-65535",
+                               "warm") > [0]
+        assert len([*measure_copy.tables(samples, measure_copy.machine())
+                    ]) == 5 + len(samples.cases["copycost"])
 
 
 # A few tenths of a second, but for those without cases; then what takes long,
 # unless ioperm() or KVM is refused.
 PROGRAMS = {
-    "pi_ping": ("--loads 0,2 --seconds 0.1", "reference load-0 load-2",
-                "--seconds 20 --loads 8"),
+    "pi_ping": ("--seconds 0.1 0 2", "reference load-0 load-2",
+                "--seconds 20 8"),
     "interactive_latency": (
-        "--task audio --load none,memload --seconds 0.2 --mem-mb 1",
+        "--seconds 0.2 audio-none-processes audio-memload-processes",
         "audio-none-processes audio-memload-processes", "--seconds 20"),
-    "yield_latency": ("--seconds 0", "", "--storm 9 --case storm-*"),
+    "yield_latency": ("--seconds 0", "", "--seconds 20"),
     "directed_yield": ("--hogs", "", ""),
     "ioperm_memory": ("--tasks 2", "port-0x80 port-65535 below-0x400 "
                       "every-line all", "--tasks 500"),
     "ioperm_random": ("--seconds 0", "", "--seconds 20"),
     "ioperm_turns": ("none=none,none", "none", "pair=0x80,none " * 60),
-    "port_readers": ("--turns 0", "", "--turns 9999999")}
+    "port_readers": ("--turns", "", "")}
 
 
 @pytest.fixture(scope="session")
@@ -178,10 +278,9 @@ def test_a_program_writes_its_figures_or_refuses(programs, tmp_path,
     words, cases = (text.split() for text in PROGRAMS[name][:2])
     if cases:
         done = subprocess.run([program, "--json", report, *words])
-        found = json.loads(report.read_text())
-        assert found["benchmark"] == name
-        assert [case["name"] for case in found["cases"]] == cases
-        states = {case["status"] for case in found["cases"]}
+        found = json.loads(report.read_text())["cases"]
+        assert [case["name"] for case in found] == cases
+        states = {case["status"] for case in found}
         assert "fail" not in states
         assert done.returncode == (0 if "ok" in states else 4)
     for wrong in (["--none"], ["more"], [words[0], "-1"],
@@ -202,8 +301,6 @@ def filter_calls(error: int) -> None:
         sys.exit("no seccomp filter")
 
 
-@pytest.mark.skipif(subprocess.run(["chrt", "-f", "1", "true"]).returncode,
-                    reason="SCHED_FIFO is not allowed")
 @pytest.mark.parametrize("name, way", [
     (name, way) for name in PROGRAMS for way in (
         "INT TERM KILL" + " EPERM ENOSYS" * (name[:2] in "iopo")).split()])
@@ -217,16 +314,8 @@ def test_nothing_of_a_program_is_left(programs, tmp_path, name, way) -> None:
                 heed_signals(), filter_calls(getattr(errno, way, 0))))
         with suppress(subprocess.TimeoutExpired):
             process.wait(delay)
-        limits = []
-        for pid in left(tmp_path):
-            with suppress(ProcessLookupError):  # it has just ended
-                limits.append((os.sched_getscheduler(pid) & os.SCHED_FIFO,
-                               resource.prlimit(
-                                   pid, resource.RLIMIT_RTTIME)[1]))
-        if number:
-            process.send_signal(number)
+        process.send_signal(number)
         check_none_left(tmp_path)
-        assert all(0 < limit < 60e6 for fifo, limit in limits if fifo)
         # These two find out that no port is enabled.
         assert process.wait(30) in (-number, 0, 4) or number and name in (
             "ioperm_random", "port_readers")

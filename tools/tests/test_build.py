@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Building kernels and programs, with a real make and a small fake kernel."""
 
+from pathlib import Path
+
 import pytest
-
 from conftest import commit, git, write
-from tools import build
-from tools.core import Fail
 
-# Kconfig takes all but what LACKS names. The objects say who made them.
-MAKEFILE = """\
+from tools import build
+from tools.core import Fail, Kernel
+
+# Kconfig takes all but what LACKS names. The objects say who made them. The
+# second is as those of x86 and of sched.
+FILES = {"Kconfig": "1\n", "same": "same\n", "version": "base\n",
+         "Makefile": """\
 allnoconfig:
 \tgrep -v "$${LACKS:-nothing}" $(KCONFIG_ALLCONFIG) >$(O)/.config
-\techo made >>$(O)/times
 bzImage:
 \t@test ! -e broken || { echo "x.c:1: error: no"; exit 1; }
 \tmkdir -p $(O)/arch/x86/boot $(O)/include/config
@@ -21,9 +24,7 @@ headers:
 \tmkdir -p $(O)/usr/include
 sleep:
 \tsleep 60
-"""
-# As those of x86 and of sched.
-SELFTESTS = """\
+""", "tools/testing/selftests/x86/Makefile": """\
 CAN_BUILD_I386 := 0
 NAMES := a_64
 ifeq ($(CAN_BUILD_I386),1)
@@ -33,130 +34,118 @@ emit_tests:
 \tfor NAME in $(NAMES); do echo "$(COLLECTION):$$NAME"; done
 $(NAMES:%=$(OUTPUT)/%):
 \t@echo "a.c:3:4: warning: odd"; echo $(CC) >>$@
-"""
-FILES = {"Makefile": MAKEFILE, "Kconfig": "1\n", "same": "same\n",
-         "version": "base\n",
-         "tools/testing/selftests/x86/Makefile": SELFTESTS}
+"""}
+CONFIG = "CONFIG_A=y\nCONFIG_HZ=1000\n"
 
 
-@pytest.fixture
-def place(tmp_path, replace):
-    """A build folder with a repository of two commits, base and applied."""
-    repo = tmp_path / "linux.git"
-    git(tmp_path, "init", "-q", "-b", "base", repo)
+@pytest.fixture(autouse=True)
+def repo(kernel: Kernel, replace) -> Path:
+    """A repository of two commits, base and applied."""
+    git(kernel.build, "init", "-q", "-b", "base", kernel.repo)
     for name, files in (("base", FILES), ("applied", {"version": "new\n"})):
-        git(repo, "checkout", "-q", "-B", name)
-        commit(repo, name, files=files)
-    git(repo, "checkout", "-q", "--detach")
-    replace(build, REPO=repo, BUILD=tmp_path, SOURCES=tmp_path / "src",
-            OBJECTS=tmp_path / "obj", LOGS=tmp_path / "logs",
-            PROGRAMS=tmp_path / "programs", CONFIGS=tmp_path / "configs")
-    write(tmp_path / "configs", {
-        "guest.config": "# Why.\nCONFIG_A=y\nCONFIG_HZ=1000\n",
-        "debug.config": "# CONFIG_A is not set\nCONFIG_B=\"b c\"\n"})
-    return tmp_path
+        git(kernel.repo, "checkout", "-q", "-B", name)
+        commit(kernel.repo, name, files)
+    git(kernel.repo, "checkout", "-q", "--detach")
+    replace(build, CONFIGS=kernel.build)
+    write(kernel.build, {"guest.config": CONFIG})
+    return kernel.repo
 
 
-def test_sources_are_at_their_commits_and_keep_what_is_the_same(place):
-    trees = [build.source(name) for name in ("base", "applied", "base~0")]
-    assert [tree.name for tree in trees] == ["base", "applied", "other"]
-    assert [(tree / "version").read_text() for tree in trees] == [
-        "base\n", "new\n", "base\n"]
+def test_sources_are_at_their_commits_and_keep_what_is_the_same(
+        kernel: Kernel, repo: Path) -> None:
+    trees = [build.source(kernel, name)
+             for name in ("base", "applied", "base~0")]
+    assert [(tree.name, (tree / "version").read_text()) for tree in trees] == [
+        ("base", "base\n"), ("applied", "new\n"), ("other", "base\n")]
+    tree = trees[2]
     # What make goes by. Reading a file, as Git may do, changes its atime.
-    same = (trees[2] / "same").stat().st_mtime_ns
-    write(trees[2], {"version": "by hand\n", "untracked": "\n"})
+    same = (tree / "same").stat().st_mtime_ns
+    write(tree, {"version": "by hand\n", "untracked": "\n"})
     # As a git that was killed in the middle of a checkout leaves it.
-    (trees[2] / "Makefile").unlink()
-    write(place / "linux.git/.git/worktrees/other", {"index.lock": ""})
+    (tree / "Makefile").unlink()
+    write(repo / ".git/worktrees/other", {"index.lock": ""})
     for name, version in (("base~0", "base\n"), ("applied~0", "new\n")):
-        assert build.source(name) == trees[2]
-        assert (trees[2] / "version").read_text() == version
-        assert (trees[2] / "Makefile").read_text() == MAKEFILE
-    assert (trees[2] / "same").stat().st_mtime_ns == same
+        assert build.source(kernel, name) == tree
+        assert (tree / "version").read_text() == version
+        assert (tree / "Makefile").exists()
+    assert (tree / "same").stat().st_mtime_ns == same
 
 
-def test_keys_name_what_counts(place):
-    base, applied = map(build.source_key, ("base", "applied"))
-    assert base != applied
-    commit(place / "linux.git", "test", files={
-        "tools/testing/selftests/x86/a.c": "", "Documentation/x.rst": ""})
-    assert build.source_key("HEAD") == applied
-    assert build.test_key("HEAD") != build.test_key("applied")
-    assert build.test_key("HEAD", "sched") == build.test_key("base", "sched")
+def test_keys_name_what_counts(kernel: Kernel, repo: Path) -> None:
+    commit(repo, "test", {"tools/testing/selftests/x86/a.c": "",
+                          "Documentation/x.rst": ""})
+    base, applied, new = (build.source_key(kernel, name)
+                          for name in ("base", "applied", "HEAD"))
+    assert base != applied == new
+    x86, new, *sched = (build.test_key(kernel, *what) for what in (
+        ("base",), ("HEAD",), ("base", "sched"), ("HEAD", "sched")))
+    assert x86 != new and sched[0] == sched[1]
 
 
-def test_settings_that_kconfig_drops_are_named(place, monkeypatch):
-    tree, old = build.source("applied"), "CONFIG_A=y\nCONFIG_HZ=1000\n"
-    for _ in range(2):
-        assert build.configure("series", tree) == old
-    assert (build.objects("series") / "times").read_text() == "made\n"
+def test_settings_that_kconfig_drops_are_named(kernel: Kernel,
+                                               monkeypatch) -> None:
+    tree = build.source(kernel, "applied")
+    assert build.configure(kernel, "series", tree) == CONFIG
     monkeypatch.setenv("LACKS", "CONFIG_HZ")
-    write(place / "configs", {"guest.config": "CONFIG_A=y\nCONFIG_HZ=1\n"})
+    # Kconfig is not asked again.
+    assert build.configure(kernel, "series", tree) == CONFIG
+    write(kernel.build, {"guest.config": "CONFIG_A=y\nCONFIG_HZ=1\n"})
+    # The .config of what failed is not taken for the one before.
     for _ in range(2):
         with pytest.raises(Fail, match="does not take CONFIG_HZ=1: "):
-            build.configure("series", tree)
+            build.configure(kernel, "series", tree)
     # The base may not know what the series adds.
-    assert build.configure("series", build.source("base")) == "CONFIG_A=y\n"
-    # The .config of what failed is not taken for the one before.
-    monkeypatch.delenv("LACKS")
-    write(place / "configs", {"guest.config": old})
-    assert build.configure("series", build.source("applied")) == old
+    assert build.configure(
+        kernel, "series", build.source(kernel, "base")) == "CONFIG_A=y\n"
 
 
-def test_a_kernel_is_built_described_and_saved(place):
+def test_a_kernel_is_built_and_described(kernel: Kernel,
+                                               repo: Path) -> None:
     for name, said in (("base", "base\n"), ("series", "new\n")):
-        folder = build.build_kernel(name)
-        assert build.image(name).read_text() == said
-    assert build.describe("series")["commit"] == \
-        git(place / "linux.git", "rev-parse", "applied")
-    build.save_image(folder, place / "saved/image")
-    assert sorted(path.name for path in (place / "saved").rglob("*")
-                  if path.is_file()) == [".config", "bzImage"]
+        build.build_kernel(kernel, name)
+        assert build.image(kernel, name).read_text() == said
+    assert build.describe(kernel, "series")["commit"] == git(
+        repo, "rev-parse", "applied")
     # With a change that goes away.
-    tree = build.source("applied")
+    tree = build.source(kernel, "applied")
     with pytest.raises(Fail), build.planted(tree, "version", "planted\n"):
-        build.build_kernel("series", tree)
+        build.build_kernel(kernel, "series", tree)
         raise Fail
-    assert build.image("series").read_text() == "new\nplanted\n"
+    assert build.image(kernel, "series").read_text() == "new\nplanted\n"
     assert (tree / "version").read_text() == "new\n"
 
 
-def test_a_build_that_fails_or_hangs(place):
-    write(build.source("applied"), {"broken": ""})
+def test_a_build_that_fails_or_hangs(kernel: Kernel) -> None:
+    write(build.source(kernel, "applied"), {"broken": ""})
     with pytest.raises(Fail, match="(?s)building the series kernel failed "
                        "with status 2.*    | x.c:1: error: no"):
-        build.build_kernel("series")
-    text = build.make("series", "-k", "bzImage", check=False).read_text()
-    assert build.warnings_in(text) == {"x.c: error: no": 1}
+        build.build_kernel(kernel, "series")
     with pytest.raises(Fail, match="make sleep did not end"):
-        build.make("series", "sleep", check=False, timeout=0.1)
+        build.make(kernel, "series", "sleep", check=False, timeout=0.1)
 
 
-def test_selftests(place):
-    tree = build.source("applied")
+def test_selftests(kernel: Kernel) -> None:
+    tree, name = build.source(kernel, "applied"), "x86/a_64"
     # Also those that this machine's compiler cannot make.
-    assert build.selftest_names(tree, "x86") == ["x86/a_64", "x86/a_32"]
+    assert build.selftest_names(tree, "x86") == [name, "x86/a_32"]
     assert build.selftest_names(tree, "x86", ("a*_32",)) == ["x86/a_32"]
-    made = build.build_selftests(["x86/a_64"])["x86/a_64"]
-    made.write_text("old\n")
-    assert build.build_selftests(["x86/a_64"]) == {"x86/a_64": made}
-    assert made.read_text() == "gcc\n"
-    other = build.build_selftests(["x86/a_64"], flags=("-static",))
-    assert other["x86/a_64"].read_text() == "gcc -static\n"
-    assert made.exists() and other["x86/a_64"] != made
-    assert build.warnings_in(build.selftest_log("x86").read_text()) == {
-        "a.c: warning: odd": 1}
-    with pytest.raises(Fail, match="(?s)not built with clang: b_64.*b_64"):
-        build.build_selftests(["x86/b_64"], compiler="clang")
     with pytest.raises(Fail, match="sched does not say what it makes"):
         build.selftest_names(tree, "sched")
+    made = build.build_selftests(kernel, [name])[name]
+    made.write_text("old\n")
+    assert build.build_selftests(kernel, [name]) == {name: made}
+    assert made.read_text() == "gcc\n"
+    other, = build.build_selftests(kernel, [name], flags=["-static"]).values()
+    assert other.read_text() == "gcc -static\n" and other != made
+    with pytest.raises(Fail, match="(?s)not built with clang: b_64.*b_64"):
+        build.build_selftests(kernel, ["x86/b_64"], compiler="clang")
 
 
-def test_warnings_without_line_numbers_and_folders(place):
-    text = (f"{place}/src/applied/a.c:3:4: warning: one\n"
+def test_warnings_without_line_numbers_and_folders(kernel: Kernel) -> None:
+    text = (f"{kernel.build}/src/applied/a.c:3:4: warning: one\n"
             "../a.c:7:1: warning: one\n  CC  b.o\n"
             "a.rst:9: WARNING: two, also in "
-            f"{place}/src/base/b.rst\nld: error: three\n")
-    assert build.warnings_in(text) == {
+            f"{kernel.build}/src/base/b.rst\nld: error: three\n")
+    assert build.warnings_in(kernel, text) == {
         "a.c: warning: one": 2, "ld: error: three": 1,
         "a.rst: WARNING: two, also in b.rst": 1}

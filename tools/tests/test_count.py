@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Counting tests, and counting what selftests in a guest came to."""
+"""Reading KTAP, counting tests, and what selftests in a guest came to."""
 
 import subprocess
 
@@ -11,66 +11,170 @@ from tools import guest, selftests
 from tools.core import Fail
 from tools.count import Count, run_groups
 from tools.guest import Result
+from tools.ktap import Run, parse, runner, script, split, verdict
+
+
+HARNESS = """\
+TAP version 13
+1..3
+ok 1 - global.first
+#  RUN           ports.line.second ...
+# ioperm.c:5:second:Expected 0 (0) == status (256)
+# second: Test terminated by assertion
+#          FAIL  ports.line.second
+not ok 2 ports.line.second
+#      SKIP      one CPU
+ok 3 global.third # SKIP one CPU
+# Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0
+"""
+# As debugfs has it; a console puts the time before each line.
+KUNIT = """\
+KTAP version 1
+1..1
+    KTAP version 1
+    # Subtest: suite
+    1..3
+    ok 1 one
+        KTAP version 1
+        1..2
+        ok 1 seed 1
+        not ok 2 seed 2
+    # two: EXPECTATION FAILED at x.c:3
+    Expected a == b
+    not ok 2 two
+    ok 3 three # SKIP no memory
+# suite: pass:1 fail:1 skip:1 total:3
+not ok 1 suite
+"""
+CONSOLE = "".join(f"[    1.{number:06}] {row}\r\n"
+                  for number, row in enumerate(KUNIT.splitlines()))
+
+
+@pytest.mark.parametrize("text, names, why", [
+    (HARNESS, ("global.first", "ports.line.second", "global.third"),
+     ("ioperm.c:5:second:Expected 0 (0) == status (256) | second: Test "
+      "terminated by assertion", "one CPU")),
+    *((text, ("suite.one", "suite.two", "suite.three"),
+       ("x.c:3 | Expected a == b", "no memory")) for text in (KUNIT, CONSOLE))
+])
+def test_a_selftest_and_kunit(text: str, names: tuple[str, ...],
+                              why: tuple[str, ...]) -> None:
+    report = parse(text)
+    assert report.cases == dict(zip(names, ("pass", "fail", "skip")))
+    assert all(report.reasons[name].endswith(reason)
+               for name, reason in zip(names[1:], why, strict=True))
+    assert report.wrong == ""
+
+
+@pytest.mark.parametrize("text, cases, wrong", [
+    ("hello\n", {}, "it printed no plan"), ("1..0\n", {}, "it has no case"),
+    ("1..2\nok 1 a\n", {"a": "pass"}, "1 of its 2 cases reported"),
+    ("1..1\nok 1 a\nok 2 b\n", {"a": "pass", "b": "pass"}, "2 of its 1"),
+    ("1..1\nok 1 a # SKIP\n", {"a": "skip"}, "a skip without a reason: a"),
+    ("1..1\n    1..2\n    ok 1 a\nok 1 s\n", {"s.a": "pass"}, "s: 1 of its 2"),
+    ("1..1\n    1..1\n    ok 1 a\n", {}, "0 of its 1 cases reported"),
+    ("1..0 # SKIP no port\n", {"all": "skip"}, ""),
+    ("1..1\nok 1 # SKIP a: no\n", {"a": "skip"}, ""),
+    # Of one that ran twice, the failure counts; a pass beats a skip.
+    ("1..1\nnot ok 1 a\n1..1\nok 1 a\n", {"a": "fail"}, ""),
+    ("1..1\nok 1 a # SKIP no\n1..1\nok 1 a\n", {"a": "pass"}, ""),
+    # The suite's own code failed.
+    ("1..1\n    1..1\n    ok 1 a\nnot ok 1 s\n",
+     {"s.a": "pass", "s": "fail"}, "")])
+def test_other_forms(text: str, cases: dict[str, str], wrong: str) -> None:
+    report = parse(text)
+    assert report.cases == cases
+    assert report.wrong.startswith(wrong) and bool(report.wrong) == bool(wrong)
+
+
+@pytest.mark.parametrize("wanted, status, text", [
+    ("pass", 0, "1..2\nok 1 a\nok 2 # SKIP b: no"),
+    ("skip", 0, "1..1\nok 1 # SKIP a: no"), ("skip", 4, "hello"),
+    ("fail", 0, "1..1\nnot ok 1 a"), ("fail", 139, "1..1\nok 1 a"),
+    ("fail", None, "1..1\nok 1 a"), ("fail", 0, "1..2\nok 1 a")])
+def test_verdicts(wanted: str, status: int | None, text: str) -> None:
+    assert verdict(Run(text, status, 1))[0] == wanted
+
+
+@pytest.mark.parametrize("said, result, wanted", [
+    ("[OK] old\n", "ok 1 NAME", "pass"), ("\n", "ok 1 NAME # SKIP", "skip"),
+    # One case passes, or all skip, whatever the runner says.
+    ("1..2\n# ok 1 # SKIP a: no\n# ok 2 b\n", "ok 1 NAME", "pass"),
+    ("1..2\n# ok 1 # SKIP a: no\n# ok 2 b # SKIP no\n", "ok 1 NAME", "skip"),
+    # One that ends in mid-line.
+    ("1..1\n# ok 1 a\n# so", "not ok 1 NAME # exit=9", "fail")])
+def test_the_kselftest_runner(said: str, result: str, wanted: str) -> None:
+    name = result.replace("NAME", "selftests: x86: a")
+    # What another one prints does not count.
+    assert runner("TAP version 13\n1..2\n# ok 1 c\nok 1 selftests: sched: b\n"
+                  f"# {said}{name}\n# ok 1 d\n") == {"b": "pass", "a": wanted}
+
+
+def test_what_a_shell_prints_can_be_split() -> None:
+    said = subprocess.run(["sh", "-c", script({"one": "printf 'ok 1'", "two":
+                                               "sh -c 'exit 3'"}, "nice")],
+                          capture_output=True, text=True).stdout
+    assert {name: (run.output.strip(), run.status) for name, run in
+            split(said).items()} == {"one": ("ok 1", 0), "two": ("", 3)}
+    # A program that did not end, and one that did not begin.
+    assert split("@@ begin a\nx\n@@ end a -1 7\n@@ begin b\nso far\n",
+                 ("c", "a")) == {
+        "a": Run("x\n", -1, 7), "b": Run("so far\n", None, None),
+        "c": Run("", None, None)}
 
 
 @pytest.fixture
 def count(tmp_path, replace):
-    """A Count that expects the skips of 'slow*' only."""
-    (tmp_path / "expected-skips").write_text("# Why.\nslow*  # too slow\n\n")
+    """A Count that expects some skips only, of one row by its reason."""
+    write(tmp_path, {"expected-skips": "# Why.\nslow*  # too slow\n\n"
+                     f"*: {selftests.SPOILT}\n"})
     replace(counting, CONFIGS=tmp_path)
     return Count()
 
 
-def refuse(*_):
-    raise Fail("no")
-
-
-def test_each_is_counted_and_shown(count, capsys):
-    assert count.status() == 1
-    count.ok("a")
-    assert count.status() == 0
-    assert count.run("d", lambda: "7 files") and not count.run("e", refuse)
-    # A skip that is not listed is a failure; a row may ask for the reason.
-    count.expected.append("loaded: the host*")
-    for name, why in (("slow c", "x"), ("other", "x"),
-                      ("loaded", "the host was busy"), ("loaded", "no time")):
-        count.skip(name, why)
-    assert "".join(row[0][0] for row in count.rows) == "oofsfsf"
-    out = capsys.readouterr().out
-    assert "    FAIL  e: no\n" in out and "    ok    d: 7 files\n" in out
-    assert count.last_line() == "2 passed, 3 failed, 2 skipped"
-    assert count.status() == 1
+def verdicts(count):
+    return "".join(row[0][0] for row in count.rows)
 
 
 def test_groups(count, capsys, replace):
-    def good(count):
-        """Good ones."""
-        count.ok("a")
-        count.skip("slow", "slow")
+    def group(*words):
+        def run(kernel, count):
+            """Good ones."""
+            for word in words:
+                if word == "skip":
+                    count.skip("slow", "x")
+                elif count.run("a", lambda: "7 files") and word != "ok":
+                    raise word
 
-    def bad(count):
-        count.ok("a")
-        refuse()
+        return run
 
-    def empty(count):
-        count.skip("slow", "slow")
-
-    def ended(count):
-        raise KeyboardInterrupt
-
-    groups = {"good": good, "bad": bad, "empty": empty, "ended": ended}
-    noted, keys = [], iter("abcd")
-    replace(counting, patches_key=lambda reads: next(keys),
-            CHECKS={f"job {name}": "all" for name in groups},
-            record=lambda *words, key: noted.append((*words, key)))
+    groups = {"good": group("ok", "skip"), "bad": group(Fail("no")),
+              "empty": group("skip"), "ended": group(KeyboardInterrupt())}
+    noted, times = [], iter("abcd")
+    replace(counting, begun=lambda: next(times),
+            record=lambda *words: noted.append(words))
+    assert count.status() == 1
     with pytest.raises(KeyboardInterrupt):
-        run_groups(count, groups, "job")
+        run_groups("k", count, groups, "job")
     out = capsys.readouterr().out
-    assert "==> good (1 of 4): Good ones." in out
-    assert "FAIL  bad: no" in out and "empty: nothing of it ran" in out
-    # What does not come to its end is not noted.
-    assert noted == [("job good", 1, 0, 1, "a"), ("job bad", 1, 1, 0, "b"),
-                     ("job empty", 0, 1, 1, "c")]
+    for words in ("==> good (1 of 4): Good ones.", "    ok    a: 7 files\n",
+                  "    FAIL  bad: no\n", "empty: nothing of it ran"):
+        assert words in out
+    # What does not come to its end is not noted, nor what did not run.
+    assert noted == [("k", "job good", (1, 0, 1), "a"),
+                     ("k", "job bad", (1, 1, 0), "b")]
+    assert count.last_line() == "3 passed, 2 failed, 2 skipped"
+    assert count.status() == 1
+
+
+def test_skips_that_fail(count, tmp_path):
+    for name, why in (("slow c", "x"), ("other", "x"), ("other", "no time"),
+                      ("other", selftests.SPOILT)):
+        count.skip(name, why)
+    # Listed ones are a failure, too, when they are all that there is.
+    selftests.count_cases(count, "slow", "1..2\nok 1 a # SKIP x\n"
+                          "ok 2 b # SKIP x\n", tmp_path)
+    assert verdicts(count) == "sffsfss"
 
 
 @pytest.fixture
@@ -85,8 +189,9 @@ def texts(tmp_path, replace):
             raise guest.Lost("it died", False, text, tmp_path / "console")
         return Result(0, text, tmp_path / "console")
 
-    replace(selftests, boot=boot, choose_kvm=lambda _: False, LOGS=tmp_path)
-    return texts
+    replace(selftests, boot=boot, choose_kvm=lambda _: False)
+    yield texts
+    assert not texts
 
 
 def said(name, *rows, status=0):
@@ -100,33 +205,29 @@ def test_programs_count_as_one_each(count, texts, tmp_path):
               + said("idle", "ok 1 # SKIP a: no", status=4)
               + "@@ begin KUnit\n1..1\n    1..2\n    ok 1 b\n"
               "    not ok 2 c\nnot ok 1 x86_io_bitmap\n", "died"]
-    selftests.run_programs(count, "slow", tmp_path, programs, "name", True)
+    for title in ("slow", "hangs"):
+        selftests.run_programs(count, title, tmp_path, programs,
+                               tmp_path / "name", True)
+    # Cases that are not there.
+    selftests.count_kunit(count, "a", "1..1\nok 1 another_suite\n", tmp_path)
     assert {name: kind for kind, name, _ in count.rows} == {
         "slow: boots": "ok", "slow: good": "ok", "slow: bad": "fail",
         "slow: idle": "skip", "slow: lost": "fail", "slow: no splat": "ok",
-        "slow: KUnit: x86_io_bitmap.b": "ok",
-        "slow: KUnit: x86_io_bitmap.c": "fail"}
-    selftests.run_programs(count, "hangs", tmp_path, programs, "name")
-    assert count.rows[-1][:2] == ("fail", "hangs: boots")
-    # Cases that are not there.
-    selftests.count_kunit(count, "a", "1..1\nok 1 another_suite\n", tmp_path)
-    assert count.rows[-1][:2] == ("fail", "a: KUnit")
+        "slow: KUnit: x86_io_bitmap.b": "ok", "hangs: boots": "fail",
+        "slow: KUnit: x86_io_bitmap.c": "fail", "a: KUnit": "fail"}
 
 
 SPOILT = f"ok 2 b # SKIP {selftests.SPOILT}"
 
 
 @pytest.mark.parametrize("rows, verdict", [
-    (["not ok 2 b"], "fail"), ([SPOILT, "ok 2 b"], "ok"),
-    ([SPOILT, "not ok 2 b"], "fail"), ([SPOILT] * 3, "skip")])
+    (["not ok 2 b"], "f"), ([SPOILT, "ok 2 b"], "o"),
+    ([SPOILT, "not ok 2 b"], "f"), ([SPOILT] * 3, "s")])
 def test_the_host_spoilt_it(count, texts, tmp_path, rows, verdict):
-    count.expected.append(f"sched: *: {selftests.SPOILT}")
     texts += [said("yield_test", "ok 1 a", row) for row in rows]
     selftests.count_yield(count, "sched", selftests.boot_yield(
-        tmp_path, [tmp_path / "yield_test"], "yield"), "yield")
-    assert not texts
-    assert [row[:2] for row in count.rows] == [
-        ("ok", "sched: yield_test: a"), (verdict, "sched: yield_test: b")]
+        tmp_path, [tmp_path / "yield_test"], tmp_path / "yield"), tmp_path)
+    assert verdicts(count) == "o" + verdict
 
 
 def test_another_guest_runs_what_is_left(texts, tmp_path):
@@ -134,11 +235,11 @@ def test_another_guest_runs_what_is_left(texts, tmp_path):
     texts += ["# selftests: x86: a_32\nok 1 selftests: x86: a_32\n"
               "# selftests: x86: b_32\ndied", "ok 1 selftests: x86: c_32\n",
               "died"]
-    assert selftests.run_installed(
-        tmp_path, tmp_path, "all", False, ["a_32", "b_32", "c_32"]) == {
+    what = tmp_path, tmp_path, tmp_path / "all", False
+    assert selftests.run_installed(*what, ["a_32", "b_32", "c_32"]) == {
         "a_32": "pass", "b_32": "fail", "c_32": "pass"}
     with pytest.raises(guest.Lost):
-        selftests.run_installed(tmp_path, tmp_path, "none", False, ["a_32"])
+        selftests.run_installed(*what, ["a_32"])
 
 
 @pytest.mark.parametrize("side, wakes, hits, fault", [
@@ -158,9 +259,7 @@ def test_what_the_race_showed(side, wakes, hits, fault):
 @pytest.mark.parametrize("row, tried", [
     ("wakes 9 hits 0", "12"), ("Alarm clock", "12"), ("wakes 9 hits 10", "1")])
 def test_one_seed_after_the_other_until_one_hits(tmp_path, row, tried):
-    program = write_program(tmp_path / "race",
-                            f"echo $4\necho '{row}' >&2\nexit 1\n")
-    done = subprocess.run(
-        ["sh", "-c", selftests.race_command(program, ["a"], (1, 2), 9)],
-        capture_output=True, text=True, check=True)
-    assert done.stdout == "".join(f"{n}\n{row}\n" for n in tried)
+    program = write_program(tmp_path / "race", f"echo $4; echo '{row}' >&2\n")
+    command = selftests.race_command(program, ["a"], (1, 2), 9)
+    assert subprocess.getoutput(command).split("\n") == [
+        line for seed in tried for line in (seed, row)]

@@ -1,110 +1,134 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What has run on these patches: records, and make publish."""
 
-import json
+import re
 
 import pytest
 from conftest import Box, Patches, git, snapshot, write
 
 PAGE = "# Tested\n\n<!-- tested:begin -->\nold\n<!-- tested:end -->\n\nMore.\n"
-RECORD = "from tools.records import *\nrecord({})\n"
+BASE = "VERSION PACKAGE SUITE TESTED TESTED_PACKAGE\n7.3 l sid 7.3.4 1\n" \
+    "6.12 l sid 6.12.9 1\n"
+HEAD = "from tools.core import *\nfrom tools.records import *\n" \
+    "k = kernel_of('{}')\n"
 
 
 @pytest.fixture
 def ready(box: Box, patches: Patches) -> Box:
+    """A repository with its patches, tools and pages committed."""
     box.set_patches(patches)
     write(box.repo, {
-        "results/tested.md": PAGE,
+        "results/tested.md": PAGE, "tools/BASE": BASE,
         "README.md": "Why.\n<!-- bench:begin -->\n<!-- bench:end -->\nHow.\n",
-        "tools/BASE": "VERSION PACKAGE SUITE TESTED\n7.3 l sid 7.3.4\n"
-        "6.12 l sid 6.12.9\n",
+        "Makefile": "publish: ## x\n",
         "patches/6.12/series": sorted(patches)[0]})
+    git(box.repo, "init", "-q")
+    save(box)
     return box
+
+
+def save(box: Box) -> None:
+    git(box.repo, "add", "-A", ".")
+    git(box.repo, "commit", "-q", "--allow-empty", "-m", "all")
+
+
+def change(box: Box, pattern: str, old: str, new: str) -> None:
+    path, = box.repo.glob(pattern)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def note(box: Box, name: str, *numbers: int, kernel: str = "",
+         files: tuple[str, ...] = ()) -> None:
+    box.done(HEAD.format(kernel)
+             + f"record(k, '{name}', {numbers}, begun(), {files})\n")
 
 
 def row(box: Box, name: str) -> list[str]:
     """Return the cells of a row of the table, 7.3 and 6.12."""
     line, = (line for line in (box.repo / "results/tested.md").read_text()
-             .splitlines() if line.startswith(f"| {name} |"))
+             .splitlines() if line.startswith(f"| `make {name}` |"))
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def test_what_a_record_is_of(box: Box, patches: Patches) -> None:
-    def keys(patches: Patches) -> list[str]:
-        box.set_patches(patches)
-        return box.done("from tools.records import *\nprint(*map(patches_key, "
-                        "('kernel', 'code', 'all')))\n").out.split()
-
-    names = sorted(patches)
-    for name, old, changed in (
-            (names[0], b"Subject: ", "000"),
-            (names[0], b"/* ioport 10 */", "111"),
-            (names[1], b"/* window 3 */", "011"),
-            (names[3], b"I/O bitmap\n+=", "001")):
-        assert old in patches[name]
-        other = patches | {name: patches[name].replace(old, b"X" + old)}
-        assert "".join(str(int(one != two)) for one, two in zip(
-            keys(patches), keys(other), strict=True)) == changed
+@pytest.mark.parametrize("name, old, other", (
+    ("patches/0001*", "Subject: ", "1111"),
+    ("patches/0001*", "/* ioport 10 */", "0001"),
+    ("patches/0002*", "/* window 3 */", "1001"),
+    ("patches/0004*", "I/O bitmap\n+=", "1101"),
+    ("tools/clean", "set -eu", "1110"), ("README.md", "Why", "1111")))
+def test_what_a_check_reads(ready: Box, name: str, old: str,
+                            other: str) -> None:
+    """A change of the patches empties the cells of what reads it."""
+    change(ready, name, old, "# X" + old)
+    checks = "gates sparse", "gates gcc", "gates docs", "check scripts"
+    ready.done(HEAD.format("") + "print(*[int(same(k, name, 'HEAD')) for name "
+               f"in {checks}], sep='')\n", say=other)
 
 
 def test_what_ran_is_published(ready: Box) -> None:
-    git(ready.repo, "init", "-q")
-    ready.done("tools.publish", say="written: results/tested.md")
-    assert row(ready, "`make gates ONLY=gcc`") == ["", ""]
-    assert row(ready, "`make check ONLY=scripts`") == ["", "–"]
-    ready.done(RECORD.format("'gates gcc', 7, 1, 2"))
-    ready.done(RECORD.format("'mutants', 9, 0, 0"), KERNEL="6.12")
+    ready.done("publish", say="7.3: not run on these patches: check scripts")
+    assert row(ready, "gates ONLY=gcc") == ["", ""]
+    assert row(ready, "check ONLY=scripts") == ["", "–"]
+    # Pages are neither patches nor tools.
+    old = git(ready.repo, "rev-parse", "--short=12", "HEAD")
+    save(ready)
+    note(ready, "gates gcc", 7, 1, 2)
+    note(ready, "mutants", 9, 0, 0, kernel="6.12")
     write(ready.build, {"results/bench.md": "figures\n",
                         "results/bench-readme.md": "| few |\n"})
-    ready.done(RECORD.format(
-        "'bench', 1, 0, 0, ['bench.md', 'bench-readme.md']"))
-    out = ready.done("from tools.records import *\nprint(*gaps(), sep='\\n')\n"
-                     "print(*open_gates())\n").out.splitlines()
-    assert out[0].startswith("not run on these patches: check scripts, ")
-    assert "gcc" not in out[0] and out[1].endswith(": gates gcc")
-    assert out[2].startswith("gcc clang ") and "bare" not in out[2]
-    ready.done("tools.publish")
-    assert row(ready, "`make gates ONLY=gcc`")[0].split(": ")[1].startswith(
-        "7 / 1 / 2, ")
-    assert row(ready, "`make mutants`")[0] == ""
-    assert ": 9 / 0 / 0, " in row(ready, "`make mutants`")[1]
+    note(ready, "bench", 1, 0, 0, files=("bench.md", "bench-readme.md"))
+    ready.done("publish", say="written: ")
+    cell = row(ready, "gates ONLY=gcc")[0]
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d, {old}: 7 / 1 / 2", cell)
+    assert [cell[12:] for cell in row(ready, "mutants")] == [
+        "", f"{old}: 9 / 0 / 0"]
     assert (ready.repo / "results/tested.md").read_text().endswith("\nMore.\n")
     assert (ready.repo / "results/bench.md").read_text() == "figures\n"
     assert "\n\n| few |\n\n" in (ready.repo / "README.md").read_text()
-    # Nothing is new.
     before = snapshot(ready.repo)
-    ready.done("tools.publish", say="nothing is new: nothing was written")
+    ready.done("publish", say="nothing is new: nothing was written")
     assert snapshot(ready.repo) == before
     # In another clone it has run, too; with other patches it has not.
+    save(ready)
     ready.done("tools/clean")
-    ready.done("tools.publish")
-    assert row(ready, "`make gates ONLY=gcc`")[0] != ""
-    patch = next((ready.repo / "patches").glob("0001*"))
-    patch.write_text(patch.read_text().replace("ioport 10", "ioport ten"))
-    ready.done("tools.publish")
-    assert row(ready, "`make gates ONLY=gcc`") == ["", ""]
+    ready.done("publish")
+    assert row(ready, "gates ONLY=gcc")[0] == cell
+    change(ready, "patches/0001*", "ioport 10", "ioport ten")
+    ready.done("publish")
+    assert row(ready, "gates ONLY=gcc") == ["", ""]
+
+
+def test_what_is_not_published(ready: Box) -> None:
+    """A run of nothing, of what was not committed, or of other patches."""
+    note(ready, "gates gcc", 0, 0, 5)
+    assert not (ready.build / "results/records.json").exists()
+    change(ready, "tools/core.py", "# SPDX", "# More. SPDX")
+    note(ready, "gates gcc", 1, 0, 0)
+    ready.done("publish", say="its patches or tools were not committed")
+    assert row(ready, "gates ONLY=gcc") == ["", ""]
+    save(ready)
+    note(ready, "gates gcc", 1, 0, 0)
+    change(ready, "patches/0001*", "ioport 10", "ioport ten")
+    save(ready)
+    ready.done("publish", say="it ran on other patches or tools")
+    assert row(ready, "gates ONLY=gcc") == ["", ""]
 
 
 def test_an_interrupted_run_leaves_the_published(ready: Box) -> None:
+    page = ready.repo / "results/bench.md"
     write(ready.build, {"results/bench.md": "whole\n"})
-    ready.done(RECORD.format("'bench', 1, 0, 0, ['bench.md']"))
-    ready.done("tools.publish")
-    write(ready.build, {"results/bench.md": "half\n"})
-    before = snapshot(ready.repo / "results/bench.md")
-    cell = row(ready, "`make bench`")
-    ready.done("tools.publish")
-    assert snapshot(ready.repo / "results/bench.md") == before
+    note(ready, "bench", 1, 0, 0, files=("bench.md",))
+    ready.done("publish")
+    cell = row(ready, "bench")
     # A record of a second run, the files of a third.
-    ready.done(RECORD.format("'bench', 2, 0, 0, ['bench.md']"))
+    note(ready, "bench", 2, 0, 0, files=("bench.md",))
     write(ready.build, {"results/bench.md": "third\n"})
-    ready.done("tools.publish", say="results is not what 'make bench' ended")
-    assert snapshot(ready.repo / "results/bench.md") == before
-    assert row(ready, "`make bench`") == cell
+    ready.done("publish", say="results is not what it ended with")
+    assert page.read_text() == "whole\n" and row(ready, "bench") == cell
     # An error writes nothing.
-    write(ready.build, {"results/bench.md": "half\n"})
-    ready.done(RECORD.format("'bench', 2, 0, 0, ['bench.md']"))
+    note(ready, "bench", 2, 0, 0, files=("bench.md",))
     write(ready.repo, {"results/tested.md": "no marks\n"})
-    ready.refused("tools.publish", say="must have one <!-- tested:begin -->")
-    assert snapshot(ready.repo / "results/bench.md") == before
-    assert json.loads((ready.repo / "results/records.json").read_text())[
-        "7.3"]["bench"]["passed"] == 1
+    ready.refused("publish", say="must have one <!-- tested:begin -->")
+    assert page.read_text() == "whole\n"

@@ -2,14 +2,10 @@
 /*
  * Check and time the copies of an I/O bitmap to the TSS, in user space.
  *
- * tools/measure_copy.py generates copycost.h: tss_copy_io_bitmap() of the base
- * and of the series, what they call and their structures, as they stand in the
- * two kernel trees. This program writes samples, not results:
- *
- *	<case> <base, series or nothing> <state> <calls in the sample> <its ticks>
- *
- * It exits with 1 when a copy was wrong, which is checked before anything is
- * timed and once more after it, and with 2 when it could not run.
+ * tools/measure_copy.py generates copycost.h: tss_copy_io_bitmap() of the base and of the series,
+ * what they call and their structures, as they stand in the two kernel trees. This program writes
+ * samples, not results: case, side or nothing, state, calls in the sample, its ticks. It exits with
+ * 1 when a copy was wrong, before anything is timed or after it, and with 2 when it could not run.
  */
 #include <err.h>
 #include <stdbool.h>
@@ -40,9 +36,9 @@ typedef struct { int counter; } refcount_t;
 #define max(a, b) ({ typeof(a) _a = (a); typeof(b) _b = (b); _a > _b ? _a : _b; })
 
 /*
- * The kernel's memcpy() and memset() as they are on CPUs with FSRM and FSRS.
- * The compiler expands the short ones with a constant size itself and calls
- * these for the others; the C library's would use vector registers.
+ * The kernel's memcpy() and memset() as they are on CPUs with FSRM and FSRS. The compiler expands
+ * the short ones with a constant size itself and calls these for the others; the C library's would
+ * use vector registers.
  */
 __call void *memcpy(void *to, const void *from, size_t n)
 {
@@ -72,11 +68,7 @@ struct x86_hw_tss { u8 bytes[104]; };
 
 #include "copycost.h"
 
-/* What fills a cache line, and the ports which it stands for */
 #define LINE_BYTES	64
-#define LINE_BITS	(LINE_BYTES * BITS_PER_BYTE)
-
-#define HUGE_BYTES	(2UL << 20)
 #define WARM_CALLS	64
 /* A displacement walks this many times the size of the cache */
 #define WALK_FACTOR	4
@@ -87,28 +79,12 @@ static const char * const state_names[] = { "warm", "l1", "l2" };
 /* The empty call, which is subtracted */
 static __call void nothing(void *to, const void *task) { }
 
-/* A copy, and where in the TSS are what it is called with and the bitmap */
-typedef void (*copy_t)(void *to, const void *task);
-enum { BASE, SERIES, NOTHING };
-static const struct kind {
-	const char	*name;
-	copy_t		copy;
-	size_t		to, bitmap;
-} kinds[] = {
-	[BASE] = { "base", (copy_t)tss_copy_io_bitmap_base, 0,
-		   offsetof(struct tss_struct_base, io_bitmap.bitmap) },
-	[SERIES] = { "series", (copy_t)tss_copy_io_bitmap_series,
-		     offsetof(struct tss_struct_series, io_bitmap.slots[0]),
-		     offsetof(struct tss_struct_series, io_bitmap.slots[0].bitmap) },
-	[NOTHING] = { "nothing", nothing },
-};
-
 /* Two tasks: of two ranges each, the first port, the end and the step */
 static const struct pair {
 	const char	*name;
 	struct { unsigned int from, end, step; } ports[2][2];
 } pairs[] = {
-#define LINES(from, every)	{ from, IO_BITMAP_BITS, (every) * LINE_BITS }
+#define LINES(from, every)	{ from, IO_BITMAP_BITS, (every) * LINE_BYTES * BITS_PER_BYTE }
 	{ "pair-0x80-0x81", { { { 0x80, 0x81, 1 } }, { { 0x81, 0x82, 1 } } } },
 	{ "pair-0x80-65535", { { { 0x80, 0x81, 1 } }, { { 65535, 65536, 1 } } } },
 	{ "pair-65534-65535", { { { 65534, 65535, 1 } }, { { 65535, 65536, 1 } } } },
@@ -124,21 +100,13 @@ static const struct pair {
 };
 
 /*
- * One TSS and the bitmaps of two tasks which alternate. Its size is an odd
- * number of pages, so that several areas do not share the same cache sets.
+ * One TSS and the bitmaps of two tasks which alternate. Its size is an odd number of pages, so that
+ * several areas do not share the same cache sets.
  */
 struct area {
 	u8	tss[7 * PAGE_SIZE];
 	u8	task[2][3 * PAGE_SIZE];
 };
-
-/* A copy with a pair of tasks; where in its pages a task's bitmap begins */
-static struct subject {
-	const struct kind	*kind;
-	const struct pair	*pair;
-	struct area		*areas;
-	size_t			offset[2];
-} subjects[ARRAY_SIZE(pairs) * ARRAY_SIZE(kinds)];
 
 /* What a task may use, in the hardware's format, with the long behind it */
 typedef unsigned long view_t[IO_BITMAP_LONGS + 1];
@@ -148,7 +116,7 @@ static const u8 *walked;
 
 static void *allocate(size_t bytes)
 {
-	void *memory = aligned_alloc(HUGE_BYTES, bytes);
+	void *memory = aligned_alloc(2UL << 20, bytes);
 
 	if (!memory)
 		err(2, "%zu bytes", bytes);
@@ -168,17 +136,19 @@ static void view_of(const struct pair *pair, unsigned int which, unsigned long *
 			view[port / BITS_PER_LONG] &= ~(1UL << port % BITS_PER_LONG);
 }
 
-static void fill_base(struct io_bitmap_base *iobm, const unsigned long *view)
+/* Return where in its pages the bitmap begins */
+static size_t fill_base(u8 *pages, const unsigned long *view)
 {
+	struct io_bitmap_base *iobm = (void *)pages;
 	unsigned int i;
 
 	for (i = 0; i < IO_BITMAP_LONGS; i++)
 		if (view[i] != ~0UL)
 			iobm->max = (i + 1) * sizeof(long);
 	memcpy(iobm->bitmap, view, IO_BITMAP_BYTES);
+	return 0;
 }
 
-/* Return where in its pages the bitmap begins */
 static size_t fill_series(u8 *pages, const unsigned long *view)
 {
 	unsigned int first = 0, end = IO_BITMAP_LONGS, offset;
@@ -199,6 +169,29 @@ static size_t fill_series(u8 *pages, const unsigned long *view)
 	return offset;
 }
 
+/* A copy, where in the TSS are what it is called with and the bitmap, and what makes a bitmap */
+static const struct kind {
+	const char	*name;
+	void		(*copy)(void *to, const void *task);
+	size_t		to, bitmap;
+	size_t		(*fill)(u8 *pages, const unsigned long *view);
+} kinds[] = {
+	{ "base", (void *)tss_copy_io_bitmap_base, 0,
+	  offsetof(struct tss_struct_base, io_bitmap.bitmap), fill_base },
+	{ "series", (void *)tss_copy_io_bitmap_series,
+	  offsetof(struct tss_struct_series, io_bitmap.slots[0]),
+	  offsetof(struct tss_struct_series, io_bitmap.slots[0].bitmap), fill_series },
+	{ "nothing", nothing },
+};
+
+/* A copy with a pair of tasks; where in its pages a task's bitmap begins */
+static struct subject {
+	const struct kind	*kind;
+	const struct pair	*pair;
+	struct area		*areas;
+	size_t			offset[2];
+} subjects[ARRAY_SIZE(pairs) * ARRAY_SIZE(kinds)];
+
 /* Allocate and fill the areas of a subject: no port is enabled in their TSS */
 static void prepare(struct subject *s)
 {
@@ -210,10 +203,8 @@ static void prepare(struct subject *s)
 		memset(area->tss + s->kind->bitmap, 0xff, sizeof(view));
 		for (which = 0; which < 2; which++) {
 			view_of(s->pair, which, view);
-			if (s->kind == &kinds[SERIES])
-				s->offset[which] = fill_series(area->task[which], view);
-			else
-				fill_base((void *)area->task[which], view);
+			if (s->kind->fill)
+				s->offset[which] = s->kind->fill(area->task[which], view);
 		}
 	}
 }
@@ -231,7 +222,7 @@ static __call u64 run(const struct subject *s, struct area *area, unsigned int w
 {
 	size_t to = s->kind->to, offset[2] = { s->offset[0], s->offset[1] };
 	unsigned int nr = in_turn ? WARM_CALLS : nr_areas;
-	copy_t copy = s->kind->copy;
+	void (*copy)(void *to, const void *task) = s->kind->copy;
 	u64 start = tsc();
 
 	while (nr--) {
@@ -250,7 +241,7 @@ static void check(const struct subject *s)
 	unsigned int i, turn, which;
 	view_t view;
 
-	for (turn = 0; turn < 3 && s->kind != &kinds[NOTHING]; turn++) {
+	for (turn = 0; turn < 3 && s->kind->fill; turn++) {
 		which = turn % 2;
 		run(s, s->areas, which, false);
 		view_of(s->pair, which, view);
