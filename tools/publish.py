@@ -22,10 +22,9 @@ TESTED = RESULTS / "tested.md"
 # Files that become a part of a page: {name: (page, mark)}.
 PARTS = {"bench-readme.md": (ROOT / "README.md", "bench")}
 CELL = re.compile(r"(\d{4}-\d\d-\d\d), ([0-9a-f]+): \d+ / \d+ / \d+")
-ABOUT = ("A cell: day of the run, commit of this repository, which has the "
-         "patches and the tools, and how many tests passed / failed / were "
-         "skipped.")
-MORE = ("Empty: it has not run on these patches. A dash: not for this kernel.")
+ABOUT = ("A cell: day of the run, commit of this repository, which has patches "
+         "and tools; tests that", "passed / failed / were skipped. Empty: it "
+         "has not run on these patches. A dash: not for this kernel.")
 
 
 def filled(page: Path, mark: str, lines: Iterable[str]) -> bytes:
@@ -101,7 +100,7 @@ def publish() -> None:
         ["", *(kernel.version for kernel in there)], [[command(name), *(
             cells[name, kernel] if name in there[kernel] else "–"
             for kernel in there)] for name in CHECKS],
-        left=len(there) + 1), "", ABOUT, MORE])
+        left=len(there) + 1), "", *ABOUT])
     new = {path: data for path, data in texts.items()
            if not path.exists() or path.read_bytes() != data}
     for path, data in new.items():

@@ -2,7 +2,7 @@
 """What has been run, and on what.
 
 A job that ran all of a check notes what came out with record(), in
-build/results/records.json, with the commit of the repository that has both the
+build/results/ran.json, with the commit of the repository that has both the
 patches and the tools.  'make publish' takes that to results/tested.md.  What
 ran on other patches counts for nothing.
 """
@@ -36,7 +36,7 @@ FIRST_ONLY = ("check scripts", "gates bare", "study")
 YIELD_ONLY = ("soak yield-stress", "soak yield-hz")
 # x86 has PREEMPT_RT since 6.12.
 NO_RT = {"6.1": ("gates package-rt",)}
-NAME = "records.json"
+NAME = "ran.json"
 
 
 class Begun(NamedTuple):

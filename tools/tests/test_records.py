@@ -103,7 +103,7 @@ def test_what_ran_is_published(ready: Box) -> None:
 def test_what_is_not_published(ready: Box) -> None:
     """A run of nothing, of what was not committed, or of other patches."""
     note(ready, "gates gcc", 0, 0, 5)
-    assert not (ready.build / "results/records.json").exists()
+    assert not (ready.build / "results/ran.json").exists()
     change(ready, "tools/core.py", "# SPDX", "# More. SPDX")
     note(ready, "gates gcc", 1, 0, 0)
     ready.done("publish", say="its patches or tools were not committed")
