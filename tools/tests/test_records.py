@@ -4,7 +4,7 @@
 import re
 
 import pytest
-from conftest import Box, Patches, git, snapshot, write
+from conftest import ROOT, Box, Patches, git, snapshot, write
 
 PAGE = "# Tested\n\n<!-- tested:begin -->\nold\n<!-- tested:end -->\n\nMore.\n"
 BASE = "VERSION PACKAGE SUITE TESTED TESTED_PACKAGE\n7.3 l sid 7.3.4 1\n" \
@@ -132,3 +132,11 @@ def test_an_interrupted_run_leaves_the_published(ready: Box) -> None:
     write(ready.repo, {"results/tested.md": "no marks\n"})
     ready.refused("publish", say="must have one <!-- tested:begin -->")
     assert page.read_text() == "whole\n"
+
+
+def test_what_is_published_is_no_input_of_a_job() -> None:
+    """Only publish knows the folder."""
+    names = {path.name for path in (ROOT / "tools").rglob("*.py")
+             if re.search(r"""ROOT / f?["']results""", path.read_text())
+             and path.parent.name != "tests"}
+    assert names == {"publish.py"}
