@@ -15,6 +15,7 @@
 #                 begins so; study, measure: these programs; soak: these rows
 #   LIST=1        say what there is or what is left, run nothing
 #   JOB= TIMES= SECONDS= CPUS=   which job, how often, how long, on how many
+#   BOARD=file    what came back from the stick: a page of results/boards/
 #   A=file B=file two files of 'make measure'
 #   SET= KCONFIG= LSMOD=   fixes, ports or all; of which configuration (a path,
 #                 debian, debian-rt); with the modules that this output of lsmod
@@ -35,7 +36,7 @@ export HOME ?= $(CURDIR)/build
 
 .DEFAULT_GOAL := help
 .PHONY: help deps bench check gates mutants soak study measure report publish \
-	tree export deb release clean
+	tree export deb stick release clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [VARIABLE=value]..."
@@ -79,6 +80,7 @@ report: ## the page of two files of 'make measure', side by side
 	$(run)
 
 publish: ## copy what ran on these patches to results/, write its table
+#> BOARD=; make publish BOARD=file.json
 	$(plain)
 
 tree: ## make build/tree: the base in git, and a commit for each patch
@@ -91,6 +93,10 @@ export: ## write patches/, series and the copies from build/tree
 
 deb: ## build Debian packages of the patched kernel
 #> SET= KCONFIG= LSMOD= KERNEL= KSRC= FORCE=; make deb KCONFIG=debian SET=fixes
+	$(plain)
+
+stick: ## write build/stick/*.img: boot it from USB, base and series on your PC
+#> KERNEL= KSRC= FORCE=; make stick
 	$(plain)
 
 release: ## write build/release: a file for each kernel, a tarball, checksums

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tools import boards
 from tools.core import (ROOT, Fail, Given, Kernel, digest, kernels, read_json,
                         say, shown_path, write_atomically)
 from tools.records import CHECKS, NAME, checks, same
@@ -96,11 +97,14 @@ def publish() -> None:
                     page, mark = PARTS[file]
                     texts[page] = filled(page, mark, data.decode().splitlines())
     there = {kernel: checks(kernel) for kernel in kernels()}
+    pages = [f"[{path.stem}](boards/{path.name})"
+             for path in sorted(RESULTS.glob("boards/*.md"))]
     texts[TESTED] = filled(TESTED, "tested", [*table(
         ["", *(kernel.version for kernel in there)], [[command(name), *(
             cells[name, kernel] if name in there[kernel] else "–"
             for kernel in there)] for name in CHECKS],
-        left=len(there) + 1), "", *ABOUT])
+        left=len(there) + 1), "", *ABOUT, "", "Real hardware: "
+        + (", ".join(pages) or "none yet.")])
     new = {path: data for path, data in texts.items()
            if not path.exists() or path.read_bytes() != data}
     for path, data in new.items():
@@ -114,5 +118,16 @@ def publish() -> None:
                 + ", ".join(left))
 
 
+def look(kernel: Kernel, given: Given) -> dict[Path, str]:
+    """Return the page of BOARD=, a file of the stick."""
+    if "BOARD" not in given:
+        return {}
+    path = Path(given["BOARD"])
+    return {RESULTS / f"boards/{path.stem}.md": boards.page(path)}
+
+
 def main(kernel: Kernel, given: Given) -> None:
+    for path, text in look(kernel, given).items():
+        write_atomically(path, text)
+        say(f"written: {shown_path(path)}")
     publish()

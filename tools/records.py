@@ -24,7 +24,8 @@ GATES = {"gcc": "code", "clang": "code", "prefixes": "code",
          "sparse": "kernel", "coccicheck": "code", "kerneldoc": "code",
          "docs": "all", "versions": "all", "i386": "code", "musl": "code",
          "xen": "code", "boots": "code", "installs": "code", "bisect": "code",
-         "package": "code", "package-rt": "code", "bare": "all"}
+         "package": "code", "package-rt": "code", "bare": "all",
+         "stick": "code"}
 SOAK = ("repeat", "load", "race", "stress", "yield-stress", "yield-hz")
 CHECKS = {"check scripts": "tools", "check series": "all",
           "check kernels": "code",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Write a page of two files of 'make measure', A= and B=, side by side."""
+"""Write a page of two files of 'make measure', A= and B=, side by side; or
+of one file of a board twice."""
 
 import json
 from pathlib import Path
@@ -16,6 +17,8 @@ def look(kernel: Kernel, given: Given) -> tuple[Samples, list[str]]:
             raise Fail("give A= and B=: two files of 'make measure'")
         try:
             found = json.loads(Path(given[letter]).read_text())
+            # One of the stick has both.
+            found = found.get(column, found)
             head += ["", f"{letter}: {found['machine']}; "
                      f"{found['date'][:16]}, {len(found['cells'])} runs."]
             for name, result in found["cells"].items():

@@ -10,7 +10,8 @@ from functools import partial
 
 from tools.core import Given, Kernel, build_lock, say
 from tools.count import Count, run_groups
-from tools.gates import bare, boots, checkers, compile, package, versions
+from tools.gates import (bare, boots, checkers, compile, package, stick,
+                         versions)
 from tools.records import checks
 from tools.series.apply import begin
 
@@ -26,7 +27,7 @@ GROUPS = {
     "installs": boots.group_installs, "bisect": boots.group_bisect,
     "package": partial(package.group, config="debian"),
     "package-rt": partial(package.group, config="debian-rt"),
-    "bare": bare.group}
+    "bare": bare.group, "stick": stick.group_stick}
 
 
 def look(kernel: Kernel, given: Given) -> list[str]:
