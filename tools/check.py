@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Check the patches and the tools; at most 25 minutes on two processors.
+"""Check the patches and the tools: make check.
 
 The tests of the tools, the patch files, and both kernels with their selftests.
 A skip that tools/configs/expected-skips does not list is a failure.
@@ -18,12 +18,11 @@ from typing import Any
 from tools import build, guest, ktap, measure_ports, measure_yield, selftests
 from tools.core import (CPUS, GIT_IDENTITY, PATCHES, ROOT, SIDES, Fail, Given,
                         Kernel, at_once, build_lock, git, need_space,
-                        need_tool, run_git, run_logged, say, scratch,
+                        need_tool, run_git, run_logged, scratch,
                         shown_path, stage, tail)
-from tools.count import Count, run_groups
+from tools.count import Count, Groups, chosen, run_groups
 from tools.guest.tiny import EMULATED, boot_tiny
 from tools.planted_bugs import read_mutants
-from tools.records import checks
 from tools.selftests import RACE, RACE_CASES, RACE_OTHERS, YIELD_TESTS
 from tools.series.apply import (begin, has_yield, series_patches, sparse_tree,
                                 touched_files)
@@ -372,17 +371,12 @@ GROUPS = {"scripts": group_scripts, "series": group_series,
           "kernels": group_kernels}
 
 
-def look(kernel: Kernel, given: Given) -> list[str]:
-    """Return the groups that ONLY= names, by default all of the kernel."""
-    names = [name for name in GROUPS if f"check {name}" in checks(kernel)]
-    return given.words("ONLY", names) or names
+def look(kernel: Kernel, given: Given) -> Groups:
+    """Return the groups to run."""
+    return chosen(kernel, given, "check", GROUPS)
 
 
 def main(kernel: Kernel, given: Given) -> int:
     """Run the job."""
-    names, count = look(kernel, given), Count()
     with build_lock(kernel):
-        run_groups(kernel, count, {name: GROUPS[name] for name in names},
-                   "check")
-    say(count.last_line())
-    return count.status()
+        return run_groups(kernel, "check", look(kernel, given))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools.core import CONFIGS, Fail, Kernel, duration, say
-from tools.records import begun, record
+from tools.core import CONFIGS, Fail, Given, Kernel, duration, say
+from tools.records import begun, checks, record
 
 
 def listed(path: Path) -> list[str]:
@@ -75,11 +75,19 @@ class Count:
         return 1 if self.failed or not self.passed else 0
 
 
-def run_groups(kernel: Kernel, count: Count,
-               groups: dict[str, Callable[[Kernel, Count], None]],
-               job: str) -> None:
-    """Run groups of tests, {name: function}, each of which has to count
-    something, and note those that ran to their end in the job's name."""
+Groups = dict[str, Callable[[Kernel, Count], None]]
+
+
+def chosen(kernel: Kernel, given: Given, job: str, groups: Groups) -> Groups:
+    """Return the groups that ONLY= names, by default all of the kernel."""
+    names = [name for name in groups if f"{job} {name}" in checks(kernel)]
+    return {name: groups[name] for name in given.words("ONLY", names) or names}
+
+
+def run_groups(kernel: Kernel, job: str, groups: Groups) -> int:
+    """Run groups of tests, each of which has to count something, and note
+    those that ran to their end in the job's name; return the status."""
+    count = Count()
     for number, (name, function) in enumerate(groups.items(), 1):
         before, since, start = count.numbers(), begun(), time.monotonic()
         about = getattr(function, "func", function).__doc__
@@ -95,3 +103,5 @@ def run_groups(kernel: Kernel, count: Count,
         else:
             count.fail(name, "nothing of it ran")
         say(f"    {name} took {duration(time.monotonic() - start)}")
+    say(count.last_line())
+    return count.status()

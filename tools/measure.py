@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run the programs of the study on the kernel that runs: ten minutes.
+"""Run the programs of the study on the kernel that runs: make measure.
 
 No kernel is built and nothing is installed: the programs are built below
 build/measure, with python3, gcc and make alone, or taken from there where

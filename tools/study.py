@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Run the measurements of the literature: at most 90 minutes, resumable.
+"""Run the measurements of the literature: make study, hours, resumable.
 
 A cell is one program of tools/study-data/experiments.toml on one kernel, once.
 The same command goes on with the cells that are not in build/results/study, or

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run the gates: compilers, checkers, documents, more kernels, installs.
 
-They take hours, so 'make check' only tells which have not run on these
-patches.  The series is compared with the base; a tool that did not really run
-fails.
+They take hours; results/tested.md tells which have run on these patches.  The
+series is compared with the base; a tool that did not really run fails.
 """
 
 from functools import partial
 
-from tools.core import Given, Kernel, build_lock, say
-from tools.count import Count, run_groups
+from tools.core import Given, Kernel, build_lock
+from tools.count import Groups, chosen, run_groups
 from tools.gates import (bare, boots, checkers, compile, package, stick,
                          versions)
-from tools.records import checks
 from tools.series.apply import begin
 
 # Those of tools/records.py, in an order in which the first tell most.
@@ -30,17 +28,13 @@ GROUPS = {
     "bare": bare.group, "stick": stick.group_stick}
 
 
-def look(kernel: Kernel, given: Given) -> list[str]:
-    """Return the names of the gates to run."""
-    names = [name for name in GROUPS if f"gates {name}" in checks(kernel)]
-    return given.words("ONLY", names) or names
+def look(kernel: Kernel, given: Given) -> Groups:
+    """Return the gates to run."""
+    return chosen(kernel, given, "gates", GROUPS)
 
 
 def main(kernel: Kernel, given: Given) -> int:
-    names, count = look(kernel, given), Count()
+    """Run the job."""
     with build_lock(kernel):
         begin(kernel)
-        run_groups(kernel, count, {name: GROUPS[name] for name in names},
-                   "gates")
-    say(count.last_line())
-    return count.status()
+        return run_groups(kernel, "gates", look(kernel, given))

@@ -53,10 +53,8 @@ def group_i386(kernel: Kernel, count: Count) -> None:
 def group_musl(kernel: Kernel, count: Count) -> None:
     """Built with musl, the tests come to the same as with glibc."""
     build_kernel(kernel, "series")
-    # One thread: QEMU runs no code that another CPU is patching.
-    single = ("-accel", "tcg,thread=single", *tiny.EMULATED[2:])
     kinds: list[tuple[str, str, Any]] = [
-        ("x86", "iop*_64", {"machine": single}),
+        ("x86", "iop*_64", {}),
         ("sched", "yield_*", {"cpus": 1, "machine": tiny.REPEATABLE})]
     for folder, pattern, options in kinds[:1 + has_yield(kernel)]:
         cases = []
