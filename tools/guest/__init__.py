@@ -93,11 +93,18 @@ def boot(folder: Path, command: str, log: Path, *, cpus: int = 1,
         try:
             return _boot_once(arguments, command, timeout, log)
         except Lost as lost:
-            oops = re.search(OOPS, lost.console.read_text(errors="replace"))
-            if lost.hung or not tries or not oops or not oops[1]:
+            if lost.hung or not tries or not emulation_ended(lost.console):
                 raise
-        say(f"    the emulation ended the guest, with '{oops[0]}': "
-            "starting it again")
+
+
+def emulation_ended(console: Path) -> bool:
+    """Tell whether the emulation ended a guest, which then starts again."""
+    oops = re.search(OOPS, console.read_text(errors="replace"))
+    if not oops or not oops[1]:
+        return False
+    say(f"    the emulation ended the guest, with '{oops[0]}': "
+        "starting it again")
+    return True
 
 
 def _boot_once(arguments: list[str], command: str, timeout: float,

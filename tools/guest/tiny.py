@@ -19,13 +19,13 @@ from typing import Any
 
 from tools.core import (BUILD, Fail, Kernel, bound, need_tool, run_logged,
                         scratch, shown_path, tail, write_atomically)
+from tools.guest import TRIES, emulation_ended
 from tools.ktap import Run, split
 from tools.series.base import download, unpack
 
 # Of itself qemu-system-i386 has an Athlon, which the kernel warns of when
-# there are several.  One thread: with two, QEMU 7.2 runs code that another CPU
-# is patching, and the kernel dies of the breakpoint that is there for a moment.
-EMULATED = ("-accel", "tcg,thread=single", "-cpu", "max,family=15,model=107")
+# there are several.
+EMULATED = ("-accel", "tcg", "-cpu", "max,family=15,model=107")
 HARDWARE = ("-accel", "kvm", "-cpu", "host")
 # One instruction is one ns, idle time is skipped, the date is always the same
 # and no random numbers come from the host.
@@ -42,9 +42,8 @@ HYPERVISOR = BUILD / "xen/xen"
 PACKAGES = {"bookworm": "xen-hypervisor-4.17-amd64",
             "trixie": "xen-hypervisor-4.20-amd64"}
 # QEMU 7.2 reads the stack of an IRET as if it were the hypervisor that does
-# it, which SMAP forbids: the kernel, in ring 3 here, would fault.  One thread:
-# see above.
-XEN_MACHINE = ("-accel", "tcg,thread=single", "-cpu", "max,-smap")
+# it, which SMAP forbids: the kernel, in ring 3 here, would fault.
+XEN_MACHINE = ("-accel", "tcg", "-cpu", "max,-smap")
 # Without a word about each odd thing that the domain does: such lines come
 # between those of the programs.  Xen needs some of the guest's 1 GiB.
 XEN_OPTIONS = ("console=com1 com1=115200 loglvl=info guest_loglvl=error "
@@ -63,20 +62,25 @@ Programs = Sequence[tuple[Path, Sequence[str]]]
 Runs = list[tuple[str, Run]]
 
 
-def closure(programs: Iterable[str | Path]) -> dict[str, Path]:
-    """Return programs, files or names that are in PATH, and their libraries:
-    {path in the guest: file}."""
+def closure(programs: Iterable[str | Path],
+            folders: Iterable[str] = ()) -> dict[str, Path]:
+    """Return programs, files or names that are in PATH, the files of folders,
+    and the libraries of all: {path in the guest: file}."""
     found = {}
     for program in programs:
         path = shutil.which(program)
         if not path:
             raise Fail(f"the command '{program}' is missing")
-        found[f"/bin/{Path(path).name}"] = Path(path).resolve()
+        found[f"/bin/{Path(path).name}"] = Path(path)
+    for folder in folders:
+        found |= {str(path): path for path in Path(folder).iterdir()
+                  if path.is_file()}
+    for path in [*found.values()]:
         # A static program has none.
-        for library in re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x",
-                                  subprocess.getoutput(f"ldd {path}"), re.M):
-            found[library] = Path(library).resolve()
-    return found
+        found |= {library: Path(library) for library in re.findall(
+            r"^\s*(?:\S+ => )?(/\S+) \(0x",
+            subprocess.getoutput(f"ldd {path}"), re.M)}
+    return {name: path.resolve() for name, path in found.items()}
 
 
 def write_archive(place: Path, programs: Programs, rows: list[str],
@@ -141,11 +145,16 @@ def run_guest(image: Path, programs: Programs, log: Path, *, append: str,
     with scratch("guest") as place:
         write_archive(place, programs, rows, also or {}, bits)
         (place / "bzImage").symlink_to(image.resolve(strict=True))
-        status = run_logged(bound(
-            [qemu, *machine, "-smp", str(cpus), "-m", memory, "-nodefaults",
-             "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel",
-             starts, "-initrd", initrd, "-append", append]),
-            console, timeout=timeout, check=False, cwd=place)
+        emulated = cpus > 1 and HARDWARE[1] not in machine
+        for left in reversed(range(TRIES if emulated else 1)):
+            status = run_logged(bound(
+                [qemu, *machine, "-smp", str(cpus), "-m", memory,
+                 "-nodefaults", "-display", "none", "-serial", "stdio",
+                 "-no-reboot", "-kernel", starts, "-initrd", initrd,
+                 "-append", append]),
+                console, timeout=timeout, check=False, cwd=place)
+            if status is None or not left or not emulation_ended(console):
+                break
     # As bytes: of the "\r\r\n" that Xen makes, a text file has two lines.
     text = console.read_bytes().decode(errors="replace").replace("\r", "")
     # Xen writes a line of its own wherever the domain happens to be.

@@ -120,7 +120,8 @@ def test_a_guest_under_a_scheduler(tmp_path: Path, states: str, command: str,
     guest = (DATA / "guest.sh").read_text().replace("INT", "TERM").replace(
         "/tmp/scheduler", str(tmp_path / "said"))
     for name, text in {"grep": GREP, "loader": "exec /bin/sleep 60\n",
-                       "sleep": "", "guest.sh": guest}.items():
+                       "sleep": "", "hostname": "", "ip": "",
+                       "guest.sh": guest}.items():
         write_program(tmp_path / name, text)
     write(tmp_path, {"grep.d": states})
     done = subprocess.run(
@@ -139,7 +140,7 @@ def test_the_page_is_made_of_what_is_published(tmp_path: Path) -> None:
     assert "| 10.5 | 12.8 | 1.22 (not told apart) |" in text
     assert "| not run |" not in text
     page.study_page({name: cell for name, cell in cells.items()
-                     if name.startswith("port_readers")}, 144, tmp_path)
+                     if name.startswith("port_readers")}, 150, tmp_path)
     assert "**Today: not run.**" in (tmp_path / "study.md").read_text()
 
 
