@@ -12,6 +12,7 @@ import subprocess
 import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -67,6 +68,8 @@ def test_it_goes_on_with_what_is_missing(kernel: Kernel, replace,
     program = kernel.build / "program"
 
     def run_cell(kernel: Kernel, cell: study.Cell) -> dict[str, Any]:
+        # By the host's clock, so alone.
+        assert cell.cpus == 1 or current_thread() is main_thread()
         if cell.column in wrong.split():
             raise Fail("a panic")
         ran.append(cell)

@@ -2,6 +2,7 @@
 """Guests, with stubs that do what virtme-ng or QEMU would."""
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -77,6 +78,33 @@ def test_the_emulation_ends_a_guest(place, said, options, times):
         boot(place, "true", place / "logs/x", **{"cpus": 2} | options)
     assert caught.value.hung == ("timeout" in options)
     assert (place / "guests").read_text() == times * "\n"
+
+
+@pytest.mark.parametrize("said, options, times", [
+    ("Oops: int3: 0000", {}, guest.TRIES), ("Kernel panic", {}, 1),
+    ("Oops: int3: 0000", {"cpus": 1}, 1),
+    ("Oops: int3: 0000", {"machine": tiny.HARDWARE}, 1),
+    ("Oops: int3: 0000", {"timeout": 3}, 1)])
+def test_the_emulation_ends_a_tiny_guest(place, said, options, times):
+    write_program(place / "bin/qemu-system-i386",
+                  f"echo >>$BOX/guests; echo '{said}'\n"
+                  + "exec sleep 60" * ("timeout" in options))
+    with pytest.raises(Fail, match="ended too early|did not end in time"):
+        tiny.boot_tiny(place / "image", [], place / "logs/x", **options)
+    assert (place / "guests").read_text() == times * "\n"
+
+
+def test_what_a_guest_takes_along(tmp_path):
+    """A program, where all are, and a folder's files, where they are; and the
+    libraries of both."""
+    write(tmp_path, {"etc/conf": "x"})
+    shutil.copy("/bin/true", tmp_path / "etc/plugin")
+    found = tiny.closure([write_program(tmp_path / "run", "true")],
+                         [str(tmp_path / "etc")])
+    etc = tmp_path / "etc"
+    assert found.items() > {"/bin/run": tmp_path / "run", f"{etc}/plugin":
+                            etc / "plugin", f"{etc}/conf": etc / "conf"}.items()
+    assert any("/libc.so." in name for name in found)
 
 
 @pytest.mark.parametrize("accel, there, seconds, tried", [
