@@ -27,6 +27,7 @@ SHORT = f"{MORE} only=test.iop"
 WHOLE = ("base", "series", "again")
 CASES = (("BIOS 1", MORE, "", WHOLE), ("UEFI 2", MORE, "", WHOLE),
          ("UEFI 2 panic", f"{SHORT} crash=series", "", ("base", "again")),
+         ("BIOS 2 hang", f"{SHORT} hang=series", "", ("base", "again")),
          ("BIOS 1 pulled", SHORT, "series: ioperm", ("base",)))
 SECONDS = 3 * 3600
 

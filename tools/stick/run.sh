@@ -3,8 +3,8 @@
 # init of the stick: run all of /steps on this kernel and keep what comes out.
 #
 # Parameters of the kernel: stick=base, series, again, report or shell; tour=,
-# when it began; after=reboot or off; only=, a pattern of steps; crash=, where
-# to panic.  Without the stick, as by PXE, all goes to the consoles.
+# when it began; after=reboot or off; only=, a pattern of steps; crash=, hang=,
+# where to do so.  Without the stick, as by PXE, all goes to the consoles.
 # On purpose without 'set -e': one failure must not hide the rest.
 export PATH=/bin HOME=/
 dmi=/sys/class/dmi/id cpus=/sys/devices/system/cpu
@@ -106,6 +106,7 @@ main() {
 	if [ "$stick" != report ]; then
 		allow 300
 		for dog in /dev/watchdog?; do feed >$dog & done
+		[ "$hang" != "$stick" ] || { allow 0; sleep 9999; }
 		run_steps
 		{
 			echo "\"$stick\":"; echo '{'; describe
