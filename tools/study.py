@@ -34,7 +34,7 @@ EXT = "base_ext"
 SCHEDULERS = {"ext_simple": "scx_simple", "ext_qmap": "scx_qmap"}
 REPORT = "/tmp/report.json"
 # What the scripts in the guest run.
-TOOLS = ("sh", "grep", "hostname", "ip", "sed", "sleep", "tail", "tr")
+TOOLS = ("sh", "env", "grep", "hostname", "ip", "sed", "sleep", "tail", "tr")
 # Each run begins this many rounds of a loop later than the one before: about
 # a third of a millisecond, of a tick of 1 to 10.
 DELAY = 1000
@@ -67,6 +67,7 @@ class Cell(NamedTuple):
         """What guest.sh gets."""
         program, *words = words_of(self.key, self.run)
         return [str(DELAY * self.run), SCHEDULERS.get(self.column, "-"),
+                *STUDY["programs"][self.key].get("before", ()),
                 Path(program).name, "--json", REPORT, *words]
 
 
