@@ -140,7 +140,7 @@ def test_the_page_is_made_of_what_is_published(tmp_path: Path) -> None:
     page.study_page(cells, len(study.plan()), tmp_path)
     text = (tmp_path / "study.md").read_text()
     assert text == (RESULTS / "study.md").read_text()
-    assert "| 10.5 | 12.8 | 1.22 (not told apart) |" in text
+    assert f"({page.UNSURE}) |" in text
     assert "| not run |" not in text
     page.study_page({name: cell for name, cell in cells.items()
                      if name.startswith("port_readers")}, 156, tmp_path)
