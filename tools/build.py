@@ -24,6 +24,8 @@ from tools.core import (CONFIGS, CPUS, ROOT, SIDES, Fail, Kernel, at_once,
 from tools.series.apply import begin
 
 BENCH = ROOT / "tools/bench"
+# These of them load libraries, which are not static.
+DYNAMIC = ("blas_yield", "mpi_yield")
 SELFTESTS = "tools/testing/selftests"
 CLANG = "19"
 COMPILERS = {"gcc": [], "clang": [f"LLVM=-{CLANG}"], "musl-gcc": []}
@@ -311,7 +313,8 @@ def build_selftests(kernel: Kernel, names: Sequence[str],
 
 
 def build_bench(kernel: Kernel, name: str, static: bool = False) -> Path:
-    """Build a program of tools/bench; return its path."""
+    """Build a program of tools/bench, static where it can be; return it."""
+    static &= name not in DYNAMIC
     place = kernel.build / f"programs/bench{'-static' * static}"
     program = place / name
     place.mkdir(parents=True, exist_ok=True)

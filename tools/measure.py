@@ -43,7 +43,7 @@ def build_program(kernel: Kernel, name: str) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     if "/" not in name:
         return Path(shutil.copy2(build_bench(
-            kernel, name, static=name != "blas_yield"), path))
+            kernel, name, static=True), path))
     begin(kernel)
     path.unlink(missing_ok=True)
     with sparse_tree(kernel, "applied", SOURCES) as tree:
@@ -62,8 +62,8 @@ def run_program(kernel: Kernel, key: str, number: int,
         report = place / "report.json"
         report.touch()
         status = run_logged(
-            bound([str(program), "--json", str(report),
-                   *words_of(key, number)[1:]]), log, timeout=TIMEOUT,
+            bound([*STUDY["programs"][key].get("before", ()), str(program),
+                   "--json", str(report), *words_of(key, number)[1:]]), log, timeout=TIMEOUT,
             check=False)
         # 4: all was skipped; the JSON says why.
         return result_of(key, status, log, report.read_text(), (0, 4))

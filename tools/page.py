@@ -107,8 +107,14 @@ def study_page(cells: dict[str, Any], number: int, place: Path) -> None:
     about = "; ".join(sorted({
         f"{cell['kernel']['release']}, {cell['kernel']['compiler']}"
         for cell in cells.values()}))
-    write(samples, STUDY["columns"], [
+    there = {column for _, column, *_ in samples.values}
+    names = {column: title for column, title in STUDY["columns"].items()
+             if column in there or column in PAIRS[0]}
+    missing = [title for column, title in STUDY["columns"].items()
+               if column not in names]
+    write(samples, names, [
         "<!-- written by 'make study' -->", "",
         "# The measurements of the literature, on today's kernels", "",
         f"{STUDY['said']} {RULE} [How it is measured](measurement.md). "
-        f"{len(cells)} of {number} runs are there: {about}."], place)
+        f"{len(cells)} of {number} runs are there: {about}."
+        + f" Not run: {', '.join(missing)}." * bool(missing)], place)

@@ -5,8 +5,9 @@ A cell is one program of tools/study-data/experiments.toml on one kernel, once.
 The same command goes on with the cells that are not in build/results/study, or
 are of another kernel or program there.  In the end it writes a page.
 
-The guest is isolated and deterministic, so a busy host changes no figure.
-Between two runs differ when the program begins, its seed and its phase.
+The guest is isolated and, with one CPU, deterministic, so a busy host changes
+no figure.  Between two runs differ when the program begins, its seed and its
+phase.  A program with more CPUs runs alone, by the host's clock.
 """
 
 import functools
@@ -20,8 +21,8 @@ from tools.core import (CPUS, SIDES, Fail, Given, Kernel, at_once, build_lock,
                         digest, duration, git, need_tool, read_json,
                         run_logged, say, write_atomically, write_json)
 from tools.figures import DATA, RUNS, STUDY, shown, words_of
-from tools.guest.tiny import REPEATABLE, REPEATABLE_KERNEL, closure
-from tools.measure_yield import run_isolated
+from tools.guest.tiny import closure
+from tools.measure_yield import machine_of, run_isolated
 from tools.records import Begun, begun, record
 from tools.series.apply import begin, sparse_tree
 from tools.series.base import ME
@@ -33,7 +34,7 @@ EXT = "base_ext"
 SCHEDULERS = {"ext_simple": "scx_simple", "ext_qmap": "scx_qmap"}
 REPORT = "/tmp/report.json"
 # What the scripts in the guest run.
-TOOLS = ("sh", "grep", "sed", "sleep", "tail", "tr")
+TOOLS = ("sh", "env", "grep", "hostname", "ip", "sed", "sleep", "tail", "tr")
 # Each run begins this many rounds of a loop later than the one before: about
 # a third of a millisecond, of a tick of 1 to 10.
 DELAY = 1000
@@ -57,10 +58,16 @@ class Cell(NamedTuple):
         return EXT if self.column in SCHEDULERS else self.column
 
     @property
+    def cpus(self) -> int:
+        """How many the guest has."""
+        return STUDY["programs"][self.key].get("cpus", 1)
+
+    @property
     def words(self) -> list[str]:
         """What guest.sh gets."""
         program, *words = words_of(self.key, self.run)
         return [str(DELAY * self.run), SCHEDULERS.get(self.column, "-"),
+                *STUDY["programs"][self.key].get("before", ()),
                 Path(program).name, "--json", REPORT, *words]
 
 
@@ -95,7 +102,7 @@ def build_program(kernel: Kernel, key: str) -> Path:
     if "/" in program:
         return build.build_selftests(
             kernel, [program], flags=("-static",))[program]
-    return build.build_bench(kernel, program, static=program != "blas_yield")
+    return build.build_bench(kernel, program, static=True)
 
 
 @functools.cache
@@ -125,8 +132,8 @@ def cell_key(kernel: Kernel, cell: Cell) -> str:
         program = b""  # run_cell() says why
     return digest(build.source_key(kernel, recipe.commit),
                   recipe.wanted(kernel), program,
-                  (DATA / "guest.sh").read_bytes(), *cell.words, *REPEATABLE,
-                  REPEATABLE_KERNEL)
+                  (DATA / "guest.sh").read_bytes(), *cell.words,
+                  *machine_of(cell.cpus))
 
 
 def run_cell(kernel: Kernel, cell: Cell) -> dict[str, Any]:
@@ -136,9 +143,8 @@ def run_cell(kernel: Kernel, cell: Cell) -> dict[str, Any]:
     """
     if failure := build_recipe(kernel, cell.recipe):
         raise failure
-    files = [*TOOLS, build_program(kernel, cell.key)]
-    if cell.key == "hackbench":
-        files.append("hackbench")
+    row = STUDY["programs"][cell.key]
+    files = [*TOOLS, build_program(kernel, cell.key), *row.get("needs", ())]
     if cell.column in SCHEDULERS:
         files.append(kernel.build / "programs/scx/build/bin"
                      / SCHEDULERS[cell.column])
@@ -147,8 +153,8 @@ def run_cell(kernel: Kernel, cell: Cell) -> dict[str, Any]:
     return shown(cell.key, run_isolated(
         build.image(kernel, cell.recipe), DATA / "guest.sh", cell.words,
         kernel.logs / f"study-{cell.name}", REPORT, good=(0, 4), timeout=3600,
-        seconds=12 * 3600, memory="2G", also=closure(files),
-        cpus=STUDY["programs"][cell.key].get("cpus", 1)))
+        seconds=12 * 3600, memory="2G", cpus=cell.cpus,
+        also=closure(files, row.get("folders", ()))))
 
 
 def run(kernel: Kernel, cells: list[Cell], only_list: bool) -> None:
@@ -180,9 +186,12 @@ def run(kernel: Kernel, cells: list[Cell], only_list: bool) -> None:
     # One after the other: a kernel takes all processors.
     for cell in rest:
         build_recipe(kernel, cell.recipe)
-    found = at_once({f"{cell.name}, {number} of {len(rest)}":
-                     functools.partial(measure, cell)
-                     for number, cell in enumerate(rest, 1)}, go_on=True)
+    found = {}
+    for alone in (False, True):
+        found |= at_once({f"{cell.name}, {number} of {len(rest)}":
+                          functools.partial(measure, cell)
+                          for number, cell in enumerate(rest, 1)
+                          if (cell.cpus > 1) == alone}, alone, go_on=True)
     failed = [name.partition(",")[0] for name, end in found.items() if end]
     report(kernel, [cell for cell in cells if cell.name not in failed])
     if failed:

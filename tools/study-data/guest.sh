@@ -22,6 +22,9 @@ scheduler=$2
 shift 2
 export PATH="${GUEST_PATH:-/bin}"
 ulimit -n 16384
+# mpirun wants both.
+hostname guest
+ip link set lo up
 while [ "$left" -gt 0 ]; do left=$((left - 1)); done
 [ "$scheduler" != - ] || exec "$@"
 
