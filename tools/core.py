@@ -474,6 +474,10 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     except KeyboardInterrupt:
         status = 130
         text = "interrupted: nothing is broken, run it again to continue"
+    except BrokenPipeError:
+        # Whoever read what it says has ended, as 'head' does.
+        status = 141
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as failure:
         advice = {errno.ENOSPC: "make room", errno.EDQUOT: "make room",
                   errno.EACCES: "make it writable",

@@ -77,6 +77,11 @@ def test_a_job_is_the_same_everywhere(box: Box) -> None:
                 say="no kernel can be built below a path with ' '")
     box.refused(main("raise OSError(errno.ENOSPC, 'full', 'a/file')"),
                 say="error: a/file: full: make room and run it again")
+    process = box.start(main("time.sleep(0.3)", "say('to nobody')"))
+    process.stdout.close()
+    process.stdout = None
+    run = box.end(process)
+    assert (run.status, run.err) == (141, "")
 
 
 @pytest.mark.parametrize("sig, end, children", (
