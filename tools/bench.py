@@ -96,7 +96,9 @@ def write_pages(kernel: Kernel, report: dict[str, Any]) -> list[str]:
             samples, dict(zip(SIDES, SIDES)), charts))
     base, series = (report["sides"][side] for side in SIDES)
     short = summary(samples)
-    job = f"make bench{f' KERNEL={kernel.name}' if kernel.name else ''}"
+    whole = "phase_us" in report["results"].get(YIELD, {}).get("series", ())
+    job = "make bench" + " ALL=1" * whole + (
+        f" KERNEL={kernel.name}" if kernel.name else "")
     write_atomically(place / "bench.md", "\n".join(wrapped([
         f"# Results of `{job}`", "", f"Measured on {report['date'][:10]}: "
         f"base {base['release']} and the series on it, {series['compiler']}, "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools.core import ROOT, SIDES, Fail, shown_path, tail
-from tools.tables import numbers, ratio, table
+from tools.tables import number, numbers, ratio, table
 
 DATA = ROOT / "tools/study-data"
 # What study, measure and report are about.
@@ -126,17 +126,28 @@ class Samples:
         return [statistics.median(run) / scale if run else None
                 for run in runs]
 
+    def ranges(self, key: str, columns: Iterable[str], case: str, figure: str,
+               digits: int) -> list[str]:
+        """Return a figure as text for each of some columns: the least and the
+        most of its runs, one number where these are shown alike."""
+        scale = figure_of(key, figure).scale
+        runs = [self.values.get((key, column, case, figure))
+                for column in columns]
+        return [" to ".join(dict.fromkeys(numbers(
+            (min(run) / scale, max(run) / scale), digits))) if run
+            else number(None) for run in runs]
+
     def row(self, key: str, columns: Iterable[str], case: str, figure: str,
             what: str) -> list[str]:
         """Return a row of a table: what it is with its unit, the figures, the
-        last in relation to the first, and what is good; none when nothing was
-        measured."""
+        last median in relation to the first, and what is good; none when
+        nothing was measured."""
         about = figure_of(key, figure)
-        found = self.medians(key, columns, case, figure)
-        cells = numbers(found, about.digits)
+        first, *_, last = self.medians(key, columns, case, figure)
+        cells = self.ranges(key, columns, case, figure, about.digits)
         # What is shown as 0 has no ratio.
-        base = None if not cells[0].strip("0.") else found[0]
-        return [f"{what}, {about.unit}", *cells, ratio(found[-1], base),
+        base = first if number(first, about.digits).strip("0.") else None
+        return [f"{what}, {about.unit}", *cells, ratio(last, base),
                 about.better] if {*cells} != {"-"} else []
 
     def sides(self, key: str, head: str, figures: dict[str, str],

@@ -63,8 +63,8 @@ def run_program(kernel: Kernel, key: str, number: int,
         report.touch()
         status = run_logged(
             bound([*STUDY["programs"][key].get("before", ()), str(program),
-                   "--json", str(report), *words_of(key, number)[1:]]), log, timeout=TIMEOUT,
-            check=False)
+                   "--json", str(report), *words_of(key, number)[1:]]),
+            log, timeout=TIMEOUT, check=False)
         # 4: all was skipped; the JSON says why.
         return result_of(key, status, log, report.read_text(), (0, 4))
 

@@ -31,6 +31,8 @@ SETTLE_SECONDS = 5
 DURATION = ("--seconds", "0.3", "--calls", "9")
 # Microseconds after a tick at which the cases begin when all are measured.
 PHASES = (0, 300, 700)
+PHASED = ": the least and the most of these are shown; p50 and what is in " \
+    "relation are medians"
 
 
 def machine_of(cpus: int) -> tuple[str, ...]:
@@ -121,20 +123,23 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
     def get(name: str, figure: str) -> list[float | None]:
         return samples.medians(YIELD, COLUMNS, name, figure)
 
+    def ranges(name: str, figure: str, digits: int) -> list[str]:
+        return samples.ranges(YIELD, COLUMNS, name, figure, digits)
+
     def polite_row(case: dict[str, Any]) -> list[str]:
         name, work, hogs = case["name"], case["work_us"], case["hogs"]
         return [f"{work} us", slices(case["slice_us"]), str(hogs),
                 number(100 * work / (hogs * (work + tick) + work), 1),
-                *numbers(get(name, "share"), 2),
+                *ranges(name, "share", 2),
                 *map(median, *(get(name, figure)
                                for figure in ("p50", "p40", "p60"))),
-                *numbers(get(name, "p99"), 2),
-                *numbers(get(name, "stuck_percent"))]
+                *ranges(name, "p99", 2), *ranges(name, "stuck_percent", 0)]
 
     yield from (
         "sched_yield(): `base`; the series with its feature bit `off`, and "
         "`on`, as it is by default. Times are guest time; the cases begin "
-        f"{series.get('phase_us', 0)} us after a tick.", "",
+        f"{series.get('phase_us', 0)} us after a tick"
+        f"{PHASED * ('phase_us' in series)}.", "",
         "A worker computes, yields, and so on, beside hogs with the same "
         "slices. The fair limit is its share when each hog gets a tick for a "
         "yield; in vain: calls after which nobody else ran:", "")

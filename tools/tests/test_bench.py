@@ -249,6 +249,18 @@ def test_copies_are_timed_if_right(kernel: Kernel, replace, old: str,
                     ]) == 5 + len(samples.cases["copycost"])
 
 
+def test_of_several_phases_the_range_is_shown() -> None:
+    samples = Samples({"yield_latency": {side: {"cases": [
+        {"name": "one", "status": "ok", "longest_wait": value * 1e6}
+        for value in values]} for side, values in
+        {"base": (8, 1, 2), "series": (4.2, 3.9, 4)}.items()}})
+    assert samples.row("yield_latency", (*SIDES, "off"), "one",
+                       "longest_wait", "wait") == [
+        "wait, ms", "1 to 8", "4", "-", "-", "less"]
+    assert samples.row("yield_latency", SIDES, "one", "longest_wait",
+                       "wait")[3] == "2.00"
+
+
 # A few tenths of a second, but for those without cases; then what takes long,
 # unless ioperm() or KVM is refused.
 PROGRAMS = {

@@ -4,6 +4,7 @@ figures that stand in texts by hand."""
 
 import functools
 import re
+import statistics
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from conftest import ROOT, git
 
 from tools.core import SIDES, read_json
-from tools.figures import Samples
+from tools.figures import Figure, Samples, figure_of
 
 
 def faults(page: Path) -> list[str]:
@@ -64,13 +65,26 @@ for _name, _cell in read_json(ROOT / "results/study/study.json").items():
     PUBLISHED.add(f"{_key}.study", _column, _cell["result"])
 
 
-def median(column: str, case: str, name: str = "p50", of: str = "") -> float:
-    """Return a figure of 'make bench', or of a program of the study."""
+def runs(column: str, case: str, name: str, of: str
+         ) -> tuple[Figure, list[float]]:
+    """Return what a figure is and its values: of 'make bench', one for each
+    phase, or of a program of the study, one for each run."""
     keys = {key for key, *rest in PUBLISHED.values
             if rest == [column, case, name]
             and (key == f"{of}.study" or not of and ".study" not in key)}
     assert len(keys) == 1, f"{case}, {name} of {column}: {keys}"
-    return PUBLISHED.medians(*keys, [column], case, name)[0]
+    about = figure_of(key := keys.pop(), name)
+    return about, [value / about.scale for value in
+                   PUBLISHED.values[key, column, case, name]]
+
+
+def median(column: str, case: str, name: str, of: str = "") -> float:
+    return statistics.median(runs(column, case, name, of)[1])
+
+
+def worst(column: str, case: str, name: str = "p50") -> float:
+    about, values = runs(column, case, name, "")
+    return max(values) if about.better == "less" else min(values)
 
 
 def span(name: str, *cases: str) -> tuple[float, float]:
@@ -84,9 +98,9 @@ def values_of(row: str) -> list[float | None]:
     case, _, name = row.partition(" @ ")
     return eval(f"[{row}]", {
         "study": lambda of, *rest: median(*rest, of), "span": span,
-        **{column: functools.partial(median, column)
+        **{column: functools.partial(worst, column)
            for column in ("base", "off", "series")}}) if "'" in row else [
-        median(side, case, name or "p50") for side in SIDES]
+        worst(side, case, name or "p50") for side in SIDES]
 
 
 def by_hand(path: Path) -> str:
