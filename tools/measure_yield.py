@@ -31,8 +31,7 @@ SETTLE_SECONDS = 5
 DURATION = ("--seconds", "0.3", "--calls", "9")
 # Microseconds after a tick at which the cases begin when all are measured.
 PHASES = (0, 300, 700)
-PHASED = ": the least and the most of these are shown; p50 and what is in " \
-    "relation are medians"
+PHASED = ": the least and the most are shown; p50 and ratios are of medians"
 
 
 def machine_of(cpus: int) -> tuple[str, ...]:
