@@ -32,6 +32,8 @@ from tools.series.apply import begin
 # On a busy machine an emulated guest may not come up, for want of a timer
 # interrupt. That says nothing about a bug, so it is tried again.
 TRIES = 3
+# So many guests at once, beside a build: one leaves a processor of two idle.
+GUESTS = 2
 UP = "# the guest is up"
 
 Cases = dict[str, str]  # {case: "pass", "fail" or "skip"}
@@ -119,27 +121,44 @@ def run_test(kernel: Kernel, trial: Trial, program: Path | str,
                      case, verdict in ktap.parse(said.output).cases.items()}
 
 
+def build_images(kernel: Kernel, trials: list[Trial],
+                 places: list[Path]) -> list[Path | Fail]:
+    """Build the kernels of trials, one after the other; return what
+    build_image() does, or why there is none."""
+    images: list[Path | Fail] = []
+    for trial, place in zip(trials, places):
+        try:
+            images.append(build_image(kernel, trial, place))
+        except Fail as failure:
+            images.append(failure)
+    return images
+
+
 def run_trials(kernel: Kernel, trials: list[Trial]
                ) -> Iterator[tuple[Trial, Cases | Fail]]:
-    """Yield what trials show.  While the guest of one runs, the kernel of the
-    next is built."""
+    """Yield what trials show.  While the guests of some run, the kernels of
+    the next are built."""
     programs = {"": ""} | build_selftests(kernel, sorted({
         trial.setup.target() for trial in trials} - {""}))
-    done: list[Any] = []
+    parts = [trials[first:first + GUESTS]
+             for first in range(0, len(trials), GUESTS)]
+    images: list[Path | Fail] = []
     with scratch("images") as place:
-        for number, (trial, ahead) in enumerate(
-                zip([None, *trials], [*trials, None])):
-            work: dict[str, Callable[[], Any]] = {}
-            if trial:
-                work[f"testing {trial.name} ({number} of {len(trials)})"] = \
-                    functools.partial(run_test, kernel, trial, programs[
-                        trial.setup.target()], done[-1])
+        for number, (part, ahead) in enumerate(
+                zip([[], *parts], [*parts, []])):
+            work: dict[str, Callable[[], Any]] = {
+                f"testing {trial.name} ({trials.index(trial) + 1} of "
+                f"{len(trials)})": functools.partial(
+                    run_test, kernel, trial, programs[trial.setup.target()],
+                    image) for trial, image in zip(part, images, strict=True)}
             if ahead:
-                work[f"building {ahead.name}"] = functools.partial(
-                    build_image, kernel, ahead, place / str(number % 2))
+                work["building " + ", ".join(trial.name for trial in ahead)] \
+                    = functools.partial(build_images, kernel, ahead, [
+                        place / f"{number % 2}-{one}"
+                        for one in range(GUESTS)])
             done = [*at_once(work, len(work), go_on=True).values()]
-            if trial:
-                yield trial, done[0]
+            images = done.pop() if ahead else []
+            yield from zip(part, done, strict=True)
 
 
 def run_all(kernel: Kernel, mutants: list[Trial], whole: bool) -> int:
