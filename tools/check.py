@@ -132,9 +132,8 @@ def group_series(kernel: Kernel, count: Count) -> None:
     count.run("series: README's lines apply it", check_readme, kernel, tip)
     count.run("series: names and exported copies in sync", check_export,
               kernel, tip)
-    if not kernel.name:
-        count.run("tools/mutants applies to the series", check_mutants, kernel,
-                  tip)
+    count.run("tools/mutants applies to the series", check_mutants, kernel,
+              tip)
     texts = {name: (PATCHES / name).read_text(errors="replace")
              for name in series_patches(kernel)}
     for name, text in texts.items():

@@ -266,3 +266,14 @@ def test_one_seed_after_the_other_until_one_hits(tmp_path, row, tried):
     command = selftests.race_command(program, ["a"], (1, 2), 9)
     assert subprocess.getoutput(command).split("\n") == [
         line for seed in tried for line in (seed, row)]
+
+
+@pytest.mark.parametrize("early", [1, 2, 3])
+def test_a_seed_that_ends_early_is_tried_again(tmp_path, early):
+    program = write_program(
+        tmp_path / "race", f"echo >>{tmp_path}/tries\n[ $(wc -l "
+        f"<{tmp_path}/tries) -le {early} ] && not='not '\n"
+        "echo wakes 9 hits 0\necho ${not}ok 1 a\n")
+    assert subprocess.getoutput(selftests.race_command(
+        program, ["a"], (1,), 9)).split("\n") == [
+            "wakes 9 hits 0", "not ok 1 a" if early == 3 else "ok 1 a"]
