@@ -268,12 +268,14 @@ def test_one_seed_after_the_other_until_one_hits(tmp_path, row, tried):
         line for seed in tried for line in (seed, row)]
 
 
-@pytest.mark.parametrize("early", [1, 2, 3])
-def test_a_seed_that_ends_early_is_tried_again(tmp_path, early):
+@pytest.mark.parametrize("early, hits, tries", [
+    (1, 0, 2), (2, 0, 3), (3, 0, 3), (3, 5, 1)])
+def test_a_seed_that_ends_early_is_tried_again(tmp_path, early, hits, tries):
+    log = tmp_path / "tries"
     program = write_program(
-        tmp_path / "race", f"echo >>{tmp_path}/tries\n[ $(wc -l "
-        f"<{tmp_path}/tries) -le {early} ] && not='not '\n"
-        "echo wakes 9 hits 0\necho ${not}ok 1 a\n")
+        tmp_path / "race", f"echo >>{log}\n[ $(wc -l <{log}) -le {early} ] && "
+        f"not='not '\necho wakes 9 hits {hits}\necho ${{not}}ok 1 a\n")
     assert subprocess.getoutput(selftests.race_command(
         program, ["a"], (1,), 9)).split("\n") == [
-            "wakes 9 hits 0", "not ok 1 a" if early == 3 else "ok 1 a"]
+            f"wakes 9 hits {hits}", "not ok 1 a" if early == 3 else "ok 1 a"]
+    assert len(log.read_text().split("\n")) == tries + 1
