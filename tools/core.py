@@ -130,6 +130,13 @@ def _interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
 
+def _share() -> float:
+    """Return the part of a processor that each running task of this machine
+    has, at most 1; this process has asked, so it is one of them."""
+    running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
+    return min(1, CPUS / max(int(running) - 1, 1))
+
+
 def run_logged(command: list[str], log: Path, timeout: float | None = None,
                cwd: Path | None = None, env: dict[str, str] | None = None,
                check: bool = True, what: str | None = None,
@@ -137,12 +144,14 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     """Run a long command with its output in a log and a sign of life.
 
     Returns the exit status, or None when it was ended, with its children,
-    after timeout seconds; with check, both raise Fail with the log's last
+    after timeout seconds, of which each counts less where more tasks run than
+    there are processors; with check, both raise Fail with the log's last
     lines.  progress makes a short text from the log, shown beside the time.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     process = status = None
-    start = shown = time.monotonic()
+    start = shown = now = time.monotonic()
+    spent = 0.0
     tty = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     # A signal while the child is made must not lose it.
     _polling.now = True
@@ -154,11 +163,13 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
                     stdin=subprocess.DEVNULL, cwd=cwd, env=env,
                     start_new_session=True)
         while status is None and not _stopping.is_set() and (
-                not timeout or time.monotonic() - start <= timeout):
+                not timeout or spent <= timeout):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(timeout=0.5)
-            if time.monotonic() - shown >= (2 if tty else 60):
-                shown, note = time.monotonic(), ""
+            before, now = now, time.monotonic()
+            spent += (now - before) * _share()
+            if now - shown >= (2 if tty else 60):
+                shown, note = now, ""
                 # A file that it looks at may go.
                 with contextlib.suppress(OSError):
                     note = progress(log) if progress else ""

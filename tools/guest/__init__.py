@@ -159,7 +159,7 @@ def _kvm_works(folder: Path) -> bool:
     known = read_json(record, {})
     if known.get("boot_id") == host:
         return known["works"]
-    say(f"    /dev/kvm is there: trying it for at most {PROBE_SECONDS} s")
+    say(f"    /dev/kvm is there: trying it for about {PROBE_SECONDS} s")
     try:
         works = boot(folder, "true", BUILD / "logs/kvm-probe", kvm=True,
                      timeout=PROBE_SECONDS).status == 0

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 from conftest import Box, check_gone, wait_for, write
 
-from tools import core
+from tools import core, soak
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -42,6 +42,11 @@ def test_a_logged_command_and_its_time_limit(tmp_path: Path) -> None:
               " sleep 60; true\" & wait", timeout=3, what="it")
     for name in ("child", "stubborn"):
         check_gone(tmp_path / name)
+
+
+def test_a_time_limit_counts_less_beside_other_work(tmp_path: Path) -> None:
+    with soak.busy(8 * core.CPUS):
+        assert shell(tmp_path, "sleep 2", timeout=1) == 0
 
 
 def test_an_error_in_one_piece_ends_what_the_others_run(
