@@ -132,9 +132,10 @@ def _interrupt(*_: Any) -> None:
 
 def _share() -> float:
     """Return the part of a processor that each running task of this machine
-    has, at most 1; this process has asked, so it is one of them."""
+    has, 0.1 to 1; this process has asked, so it is one of them."""
     running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
-    return min(1, CPUS / max(int(running) - 1, 1))
+    # Of the whole machine, as its load is.
+    return max(0.1, min(1, (os.cpu_count() or 1) / max(int(running) - 1, 1)))
 
 
 def run_logged(command: list[str], log: Path, timeout: float | None = None,
@@ -144,7 +145,7 @@ def run_logged(command: list[str], log: Path, timeout: float | None = None,
     """Run a long command with its output in a log and a sign of life.
 
     Returns the exit status, or None when it was ended, with its children,
-    after timeout seconds, of which each counts less where more tasks run than
+    after timeout seconds, up to ten times as many where more tasks run than
     there are processors; with check, both raise Fail with the log's last
     lines.  progress makes a short text from the log, shown beside the time.
     """
