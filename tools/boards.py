@@ -79,4 +79,7 @@ def page(path: Path) -> str:
         f"# {about['product'].strip()}", "",
         "Under a hypervisor, not real hardware.\n" if about["hypervisor"]
         else "", table, *(f"- {name}: {text.strip()}" for name, text in
-                          about.items() if isinstance(text, str)), ""])
+                          about.items()
+                          if isinstance(text, str) and name != "failed"),
+        *(f"- failed, {side}: {part['failed'].strip()}"
+          for side, part in found.items() if part.get("failed")), ""])

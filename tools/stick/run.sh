@@ -27,6 +27,7 @@ describe() {
 		tsc dmesg | grep -iE 'tsc.*(unstable|unsynchronized|skew)'
 		preemption cat /sys/kernel/debug/sched/preempt
 		splat dmesg | grep -E 'WARNING: |BUG: |Oops|general protection fault.*\[#'
+		failed cat /tmp/failed
 		date date -u +%Y-%m-%dT%H:%M:%S+00:00
 	END
 	cat /about
@@ -60,7 +61,16 @@ run_steps() {
 		case $? in
 		0) verdict=pass ;;
 		4 | 127) verdict=skip ;;
-		*) verdict=fail; tail -n 5 /tmp/log; : >/tmp/json ;;
+		*)
+			verdict=fail
+			: >/tmp/json
+			# What stands before the first of those that failed, and the end.
+			{
+				echo "$name:"
+				grep -B 3 '^not ok' /tmp/log | head -n 24
+				tail -n 3 /tmp/log
+			} | tee -a /tmp/failed
+			;;
 		esac
 		echo "$name: $verdict"
 		echo "\"$name\": \"$verdict\"," >>/tmp/verdicts

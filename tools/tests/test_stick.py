@@ -22,11 +22,13 @@ def side(name: str, *values: float, more: str = "") -> str:
 def test_page(tmp_path: Path) -> None:
     path = tmp_path / "board.json"
     path.write_text("{\n" + side("base", 200, 100, 180) + ",\n" + side(
-        "series", 90, more='"tsc": "Marking TSC unstable",\n') + "}\n")
+        "series", 90, more='"tsc": "Marking TSC unstable",\n'
+        '"failed": "x_64: why, not ok 1",\n') + "}\n")
     text = page(path)
     assert text.startswith("# A board\n") and "hypervisor, not" not in text
     assert "|180|90.00|-|0.50|56|" in text.replace(" ", "")
     assert "Failed: base/x_64 series/x_64. The TSC is unstable" in text
+    assert "\n- failed, series: x_64: why, not ok 1\n" in text
     assert "Missing: again" in text and "Missing: series" not in text
     path.write_text("[]")
     with pytest.raises(Fail, match="is not from a stick"):
