@@ -281,7 +281,7 @@ def check_reads(folder: Path, log: Path, programs: Sequence[Path]) -> str:
         boot_tiny(folder / "arch/x86/boot/bzImage", [(path, [
             word for word in selftests.arguments_of(path)
             if word != selftests.ALL_PORTS]) for path in chosen], log, bits=64,
-            seconds=400, timeout=1200, append="no_timer_check",
+            timeout=1200, append="no_timer_check",
             machine=(*EMULATED, "-trace", "memory_region_ops_read", "-D",
                      str(trace)))
         found.append({port for first, size in re.findall(

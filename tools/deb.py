@@ -5,6 +5,7 @@ Of the user's configuration and of a prefix of the series.
 """
 
 import os
+import re
 from pathlib import Path
 
 from tools.build import settings
@@ -30,9 +31,8 @@ def look(kernel: Kernel, given: Given) -> tuple[str, str, str]:
             raise Fail(f"KCONFIG={path} is not the configuration of an x86-64 "
                        "kernel")
     modules = os.path.expanduser(given.get("LSMOD", ""))
-    if modules and not (
-            os.path.isfile(modules) and Path(modules).read_text(
-                errors="replace").startswith("Module ")):
+    if modules and not (os.path.isfile(modules) and re.search(
+            "^Module ", Path(modules).read_text(errors="replace"), re.M)):
         raise Fail(f"LSMOD={modules} is not a file with what lsmod prints: "
                    "lsmod >FILE on the machine that it is for")
     return kind, config, modules

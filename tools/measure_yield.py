@@ -20,9 +20,8 @@ from tools.tables import number, numbers, table
 YIELD, DIRECTED = "yield_latency", "directed_yield"
 COLUMNS = ("base", "off", "series")
 REPORT = "/report.json"
-# Those of the program are by the guest's clock, which may run at a tenth of
-# the speed or ten times it.
-SECONDS = {"timeout": 900, "seconds": 1800}
+# Of a guest.
+SECONDS = 900
 # The guest takes another clock some time after boot, when it has calibrated
 # it: not in the middle of a run.
 SETTLE_SECONDS = 5
@@ -84,13 +83,14 @@ def measure_yield(kernel: Kernel, folder: Path, side: str,
     log = kernel.logs / f"yield-{name or side}"
     bzimage, program = folder / "arch/x86/boot/bzImage", build_program(kernel)
     if not whole:
-        return run_isolated(bzimage, program, words, log, kvm=kvm, **SECONDS)
+        return run_isolated(bzimage, program, words, log, kvm=kvm,
+                            timeout=SECONDS)
     found, *more = *(run_isolated(
         bzimage, program, [*words, "--all", "--phase", str(phase)],
-        log.with_name(f"{log.name}-{phase}"), kvm=kvm, timeout=7200,
-        seconds=14400) for phase in PHASES), run_isolated(
+        log.with_name(f"{log.name}-{phase}"), kvm=kvm, timeout=7200)
+        for phase in PHASES), run_isolated(
             image(kernel, f"{side}_kvm"), build_bench(kernel, DIRECTED, True),
-            words[:2], kernel.logs / f"{DIRECTED}-{side}", **SECONDS)
+            words[:2], kernel.logs / f"{DIRECTED}-{side}", timeout=SECONDS)
     found["cases"] += [{"kind": "directed"} | case
                        for one in more for case in one["cases"]]
     return found | {"phase_us": ", ".join(map(str, PHASES))}

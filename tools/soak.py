@@ -105,8 +105,8 @@ def boot_selftests(kernel: Kernel, row: Row, count: Count,
         kernel, row["tests"], *["-static"] * small)}
     if small:
         runs = boot_tiny(build.image(kernel, row["recipe"]), [*words.items()],
-                         log, cpus=row["cpus"], seconds=400,
-                         timeout=GUEST_SECONDS, append=row["append"])
+                         log, cpus=row["cpus"], timeout=GUEST_SECONDS,
+                         append=row["append"])
         count.run("no splat", guest.check_splat, Path(f"{log}.console"))
         return dict(runs)
     commands = {path.name: " ".join([str(path), *more])

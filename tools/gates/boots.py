@@ -44,7 +44,7 @@ def group_i386(kernel: Kernel, count: Count) -> None:
     console = kernel.logs / "gates-i386.console"
     count_runs(count, "i386", tiny.boot_tiny(
         build.image(kernel, "i386"), static_tests(kernel, "x86", "iop*_32"),
-        console.with_suffix(""), timeout=1200, seconds=400), console)
+        console.with_suffix(""), timeout=1200), console)
     # No user land reads debugfs here: what the kernel prints as it boots.
     selftests.count_kunit(count, "i386", console.read_text(errors="replace"),
                           console)
@@ -64,7 +64,7 @@ def group_musl(kernel: Kernel, count: Count) -> None:
             runs = tiny.boot_tiny(
                 build.image(kernel, "series"),
                 static_tests(kernel, folder, pattern, compiler),
-                console.with_suffix(""), timeout=1800, seconds=900, bits=64,
+                console.with_suffix(""), timeout=1800, bits=64,
                 append=f"{tiny.REPEATABLE_KERNEL} loglevel=4", **options)
             cases.append({
                 f"{program}: {case} {verdict}" for program, run in runs

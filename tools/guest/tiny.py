@@ -125,21 +125,20 @@ def run_guest(image: Path, programs: Programs, log: Path, *, append: str,
               bits: int = 32, cpus: int = 2, memory: str = "512M",
               machine: Sequence[str] = EMULATED, starts: str = "bzImage",
               initrd: str = "initramfs", timeout: float = 600,
-              seconds: int = 120, settle: int = 0, files: Iterable[str] = (),
+              settle: int = 0, files: Iterable[str] = (),
               also: dict[str, Path] | None = None) -> tuple[str, Runs]:
     """Run QEMU; return what Xen said, and the runs of programs and files.
 
     machine: QEMU's options for the processor.  append: words for what it
-    starts.  timeout: of the guest, in seconds; seconds: of each program, by
-    the guest's clock; settle: to wait first.  files: of the guest, whose
-    content comes back like the output of a program of that name.  also: more
-    files, {path in the guest: file}.
+    starts.  timeout: of the guest, in seconds; settle: to wait first.  files:
+    of the guest, whose content comes back like the output of a program of that
+    name.  also: more files, {path in the guest: file}.
     """
     qemu = f"qemu-system-{'i386' if bits == 32 else 'x86_64'}"
     need_tool(qemu, "qemu-system-x86")
-    rows = [f"{settle} wait"] * bool(settle) + [
-        " ".join([str(seconds), f"/{path.name}", *arguments])
-        for path, arguments in programs] + [f"0 show {name}" for name in files]
+    rows = [f"wait {settle}"] * bool(settle) + [
+        " ".join([f"/{path.name}", *arguments])
+        for path, arguments in programs] + [f"show {name}" for name in files]
     console = Path(f"{log}.console")
     # QEMU would take a space or a comma in a module's path for its end.
     with scratch("guest") as place:
@@ -214,7 +213,7 @@ def boot_xen(kernel: Kernel, image: Path, programs: Programs, log: Path,
     said, runs = run_guest(
         image, programs, log, starts=str(get_xen(kernel)), append=XEN_OPTIONS,
         initrd=f"{words},initramfs", bits=64, memory="1G", timeout=2400,
-        seconds=400, machine=XEN_MACHINE, files=FACTS)
+        machine=XEN_MACHINE, files=FACTS)
     facts = {f"/{path}": run.output.strip()
              for path, run in runs[len(programs):]}
     if BUILDS_PV not in said or facts != FACTS:

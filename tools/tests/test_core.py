@@ -50,6 +50,15 @@ def test_a_time_limit_counts_less_beside_other_work(tmp_path: Path) -> None:
         assert shell(tmp_path, "sleep 2", timeout=1) == 0
 
 
+@pytest.mark.parametrize("running, share", [
+    (1, 1), (3, 1), (5, 0.5), (99, 0.1)])
+def test_a_share_is_of_all_processors_and_bounded(running: int,
+                                                  share: float) -> None:
+    with mock.patch("os.cpu_count", return_value=2), mock.patch(
+            "pathlib.Path.read_text", return_value=f"9 9 9 {running}/999 9"):
+        assert core._share() == share
+
+
 def test_an_error_in_one_piece_ends_what_the_others_run(
         tmp_path: Path) -> None:
     def bad() -> None:

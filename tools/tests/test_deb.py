@@ -27,7 +27,7 @@ def test_a_set_is_a_prefix(box: Box, patches: Patches, kind: str, tick: bool,
         "series": "# A title.\n\n# Fixes\n" + "\n".join(
             [first, "\n# Ports", *names[:2], "\n# More", *names[2:], ""]),
         "CHANGELOG.md": "## 2.0, not yet\n", "config": CONFIG,
-        "modules": "Module   Size  Used by\next4 1 0\n"})
+        "modules": "# What is there.\nModule   Size  Used by\next4 1 0\n"})
     make_kernel(box.temp / "linux")
     for tool in ("make", "dpkg-buildpackage", "dh_listpackages"):
         box.stub(tool, MAKE)
