@@ -5,8 +5,8 @@
  * console. tiny.py makes the initramfs.
  *
  * A line of /tests is: PROGRAM [ARGUMENT]...
- * With "wait" for the program: let so many seconds pass. With "show": write
- * what is in that file, as if a program of that path had printed it.
+ * "wait SECONDS" lets that time pass. "show PATH" writes what is in the file,
+ * as if a program of that path had printed it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -62,7 +62,6 @@ static int start(char **words)
 	pid_t child = fork();
 
 	if (!child) {
-		setpgid(0, 0);
 		execv(words[0], words);
 		printf("@@ exec: %s\n", strerror(errno));
 		fflush(stdout);
