@@ -222,7 +222,7 @@ TEST_F_TIMEOUT(unprivileged, all_ports_denied, IOPORT_TIMEOUT)
 TEST_F(unprivileged, invalid_ranges)
 {
 	if (ioport_missing())
-		SKIP(return, "ENOSYS from ioperm()");
+		SKIP(return, "ioperm(): %s", strerror(errno));
 
 	try_invalid(_metadata, false);
 }
@@ -605,6 +605,7 @@ TEST_F(without_memory, failed_fork)
 
 	change(_metadata, 0x80, 8, true);
 	EXPECT_EQ(-1, syscall(SYS_clone3, &args, sizeof(args)));
+	EXPECT_EQ(EEXIST, errno);
 	expect_own_bitmap(_metadata, "clone3()");
 	/* The fifth argument in 64 bit programs, the fourth in others */
 	EXPECT_EQ(-1, syscall(SYS_clone, CLONE_SETTLS | SIGCHLD, 0, NULL,

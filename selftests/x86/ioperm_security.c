@@ -885,14 +885,27 @@ static int drop_on_flag(void *parent)
 	return ioperm(IOPORT_POST, 1, 0);
 }
 
+static int tainted(void)
+{
+	FILE *file = fopen("/proc/sys/kernel/tainted", "r");
+	int bits = 0;
+
+	if (file && fscanf(file, "%d", &bits) != 1)
+		bits = 0;
+	if (file)
+		fclose(file);
+	return bits;
+}
+
 /*
  * A task and its child drop the last two references on a bitmap at one time, on
- * two CPUs. What is wrong shows as a splat of the kernel.
+ * two CPUs. What is wrong shows as a splat of the kernel, which taints it.
  */
 static long drop_together(long rounds)
 {
 	static long double stack[1024];
 	const time_t end = time(NULL) + 2;
+	const int before = tainted();
 	int delay;
 	pid_t pid;
 
@@ -912,7 +925,7 @@ static long drop_together(long rounds)
 		if (pid < 0 || ioperm(IOPORT_POST, 1, 0) || ioport_wait(pid))
 			return -errno ?: -ECHILD;
 	}
-	return 0;
+	return tainted() == before ? 0 : -ENOTRECOVERABLE;
 }
 
 SUBTEST(two_drop_the_last_reference, { A, move_to, 1 }, { A, drop_together, 4000 });
@@ -1336,8 +1349,8 @@ static long leak(long use)
 			return -errno;
 		if (ioperm(0, use == GROWS ? 1 : IOPORT_NR, 1))
 			return -errno;
-		if (use == FORK_FAILS)
-			failed_fork(0);
+		if (use == FORK_FAILS && failed_fork(0))
+			return -ECHILD;
 		if (use == CHILD_ENDS || use == CHILD_CHANGES) {
 			pid = ioport_fork();
 			if (!pid)

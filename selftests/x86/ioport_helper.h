@@ -209,7 +209,8 @@ static inline void ioport_init(int *argc, char **argv)
 
 	ioport_all = ioport_option(argc, argv, "--all-ports");
 	sethandler(SIGSEGV, ioport_on_sigsegv, 0);
-	sched_getaffinity(0, sizeof(ioport_cpus), &ioport_cpus);
+	if (sched_getaffinity(0, sizeof(ioport_cpus), &ioport_cpus))
+		ksft_exit_skip("kernel for more than %d CPUs\n", CPU_SETSIZE);
 
 	/* No file, and one that hides the numbers, tell nothing: touch none. */
 	file = fopen("/proc/ioports", "r");
@@ -474,10 +475,10 @@ static inline bool ioport_has_rawio(void)
 	       data[0].effective & (1U << CAP_SYS_RAWIO);
 }
 
-/* Is this a kernel without X86_IOPL_IOPERM? */
+/* Do the system calls not get to the kernel? It refuses no ports before all else */
 static inline bool ioport_missing(void)
 {
-	return ioperm(0, 0, 0) && errno == ENOSYS;
+	return ioperm(0, 0, 0) && errno != EINVAL;
 }
 
 /*
