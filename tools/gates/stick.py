@@ -28,7 +28,14 @@ WHOLE = ("base", "series", "again")
 CASES = (("BIOS 1", MORE, "", WHOLE), ("UEFI 2", MORE, "", WHOLE),
          ("UEFI 2 panic", f"{SHORT} crash=series", "", ("base", "again")),
          ("BIOS 2 hang", f"{SHORT} hang=series", "", ("base", "again")),
-         ("BIOS 1 pulled", SHORT, "series: ioperm", ("base",)))
+         ("BIOS 1 pulled", SHORT, "series: ioperm", ("base",)),
+         ("BIOS 1 locked", SHORT, "", ("base",)))
+# Results are in the image $1, or where that is locked on the console, $2.
+CHECK = """cd $0; tail -c +1048577 $1 >part; fsck.fat -n part
+mcopy -i part '::results/*.json' json || {
+	grep -q 'please photograph it' $2
+	{ echo {; sed -n 's/.*STICK //p' $2 | base64 -di | zcat; echo }; } >json
+}"""
 SECONDS = 3 * 3600
 
 
@@ -38,13 +45,16 @@ def boot(kernel: Kernel, title: str, disks: list[Path], more: str, pull: str,
     has a text: then it is pulled out.  These kernels have all results, nothing
     failed on the series, and the page says what did on the base.
 
-    title: begins with firmware and processors.  more: a line of grubenv.
+    title: begins with firmware and processors, ends with "locked" if nothing
+    can be written.  more: a line of grubenv.
     """
     log = kernel.logs / f"stick-{title.replace(' ', '-')}"
     firmware, cpus, *_ = title.split()
     command = [*QEMU, *FIRMWARE[firmware], "-smp", cpus]
+    lock = ",readonly=on" * title.endswith("locked")
     for number, path in enumerate(disks):
-        command += ["-drive", f"if=none,format=raw,id=d{number},file={path}",
+        command += ["-drive",
+                    f"if=none,format=raw,id=d{number},file={path}{lock}",
                     "-device", f"usb-storage,drive=d{number},"
                     f"bootindex={number}"]
     with scratch("gate") as place, stage(f"booting the stick: {title}"):
@@ -55,9 +65,8 @@ def boot(kernel: Kernel, title: str, disks: list[Path], more: str, pull: str,
         console = log.with_suffix(".console")
         run_logged(["sh", "-c", PULL, "sh", str(console), pull, *command]
                    if pull else command, console, timeout=SECONDS, what=title)
-        run_logged(["sh", "-ec", "cd $0; tail -c +1048577 $1 >part; "
-                    "fsck.fat -n part; mcopy -i part '::results/*.json' json",
-                    str(place), str(disks[0])], log, what="the check of it")
+        run_logged(["sh", "-ec", CHECK, str(place), str(disks[0]),
+                    str(console)], log, what="the check of it")
         found, text = read_json(place / "json"), page(place / "json")
     failed = [f"{side}: {name}" for side, part in found.items()
               for name, verdict in part["verdicts"].items()

@@ -79,20 +79,24 @@ run_steps() {
 }
 
 # Mounted for a moment only: at any other time the stick may be pulled out.
+# Where that fails /stick is empty, so nothing can be written there.
 on_stick() {
-	[ "$part" ] && mount -t vfat "$part" /stick || return
+	[ "$part" ] && mount -t vfat "$part" /stick
 	(cd /stick && "$@")
-	umount /stick
+	set -- $?
+	umount /stick 2>/dev/null
+	return $1
 }
 
-# Add this kernel's results to those of the tour.
+# Add this kernel's results to those of the tour; fail if the stick lacks them.
 keep() {
 	{
 		if [ -e "$file.json" ]; then sed '$d' "$file.json"; echo ,; else echo '{'; fi
 		cat /tmp/results
 		echo '}'
-	} >results/new && mv results/new "$file.json"
-	awk -f /table.awk /figures "$file.json" >"$file.txt"
+	} >/tmp/tour
+	awk -f /table.awk /figures /tmp/tour >/tmp/table
+	cp /tmp/tour results/new && mv results/new "$file.json" && cp /tmp/table "$file.txt"
 }
 
 # Show all; GRUB begins another tour.  The file that says so is not moved.
@@ -100,8 +104,12 @@ finish() {
 	printf '%-1024s' '#_GRUB_Environment_Block/next=base/' | tr '_ /' ' #\n' |
 		dd of=grub/grubenv conv=notrunc 2>/dev/null
 	printf '\033c'
-	cat "$file.txt"
-	echo "This is $file.txt on the stick; please send the .json beside it."
+	if [ -e /tmp/lost ]; then
+		cat /tmp/table
+		echo "No stick has all of this: please photograph it."
+	elif cat "$file.txt"; then
+		echo "This is $file.txt on the stick; README.txt says where its .json goes."
+	fi
 }
 
 main() {
@@ -123,11 +131,16 @@ main() {
 			echo '"verdicts": {'; sed '$s/,$//' /tmp/verdicts
 			echo '}, "cells": {'; sed '$d' /tmp/cells; echo '}}'
 		} >/tmp/results
-		on_stick keep || gzip </tmp/results | base64 | sed "s/^/STICK /"
+		on_stick keep || {
+			: >/tmp/lost
+			gzip </tmp/results | base64 | sed "s/^/STICK /"
+		}
 		touch /tmp/stop
 		wait
 	fi
-	[ "$after" = reboot ] || { on_stick finish; echo "It powers off in a minute."; sleep 60; }
+	# Another kernel would clear the only table.
+	[ "$after" = reboot ] && [ ! -e /tmp/lost ] ||
+		{ on_stick finish; echo "It powers off in a minute."; sleep 60; }
 }
 
 /bin/busybox mkdir -p /proc /sys /dev /tmp /stick
@@ -146,5 +159,5 @@ if [ "$stick" = shell ]; then
 else
 	main 2>&1 | tee $consoles >/dev/null
 fi
-[ "$after" != reboot ] || reboot -f
+[ "$after" != reboot ] || [ -e /tmp/lost ] || reboot -f
 poweroff -f
