@@ -127,8 +127,9 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
 
     def polite_row(case: dict[str, Any]) -> list[str]:
         name, work, hogs = case["name"], case["work_us"], case["hogs"]
+        paid = tick if work < tick else work + tick
         return [f"{work} us", slices(case["slice_us"]), str(hogs),
-                number(100 * work / (hogs * (work + tick) + work), 1),
+                number(100 * work / (hogs * paid + work), 1),
                 *ranges(name, "share", 2),
                 *map(median, *(get(name, figure)
                                for figure in ("p50", "p40", "p60"))),
@@ -140,10 +141,10 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
         f"{series.get('phase_us', 0)} us after a tick"
         f"{PHASED * ('phase_us' in series)}.", "",
         "A worker computes, yields, and so on, beside hogs with the same "
-        "slices. The fair limit is its share when each hog gets a tick for a "
-        "yield; in vain: calls after which nobody else ran:", "")
+        "slices. Fair is about its share if each call costs a tick; in vain: "
+        "calls after which nobody else ran:", "")
     yield from table(
-        ["work", "slices", "hogs", "fair limit, %", "share, %: base", "off",
+        ["work", "slices", "hogs", "fair, %", "share, %: base", "off",
          "on", "p50, ms: base", "off", "on", "p99, ms: base", "off", "on",
          "in vain, %: base", "off", "on"],
         map(polite_row, samples.those(YIELD, kind="polite")), left=0)
