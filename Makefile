@@ -103,6 +103,8 @@ release: ## write build/release: a file for each kernel, a tarball, checksums
 	$(look)
 	@set -eu; fail() { echo "error: $$*" >&2; exit 1; }; \
 	export GIT_CONFIG_GLOBAL=tools/gitconfig GIT_CONFIG_SYSTEM=/dev/null; \
+	git rev-parse -q --verify HEAD >/dev/null 2>&1 || \
+		fail "a release is of a commit: run it in a clone"; \
 	[ -z "$$(git status --porcelain)" ] || fail "commit the changes first: a release is of a commit"; \
 	version=$$(sed -n '/^## /{s/^## \([0-9][0-9.]*\).*/\1/p;q}' CHANGELOG.md); \
 	[ "$$version" ] || fail "CHANGELOG.md has no heading '## NUMBER'"; \
@@ -110,7 +112,8 @@ release: ## write build/release: a file for each kernel, a tarball, checksums
 	rm -rf $$place.partial; mkdir -p $$place.partial; \
 	for series in series patches/*/series; do \
 		kernel=$$(sed -n 's/^# Linux v\([^:]*\):.*/\1/p' $$series); \
-		sed '/^#/d; /^$$/d; s,^,patches/,' $$series | xargs cat \
+		awk '/^# / { tests = /^# Tests / } /^[^#]/ && !tests { print "patches/" $$0 }' \
+			$$series | xargs cat \
 			>$$place.partial/linux-$$kernel-$$name.patch; \
 	done; \
 	git archive --prefix=$$name/ -o $$place.partial/$$name.tar HEAD; \

@@ -8,3 +8,10 @@ guest/      boot a kernel: virtme-ng, a tiny deterministic guest, Xen
 ktap, count, selftests      read, count and run tests
 the rest    one job for each target of the Makefile, and what they share
 """
+
+import sys
+
+# In words that older ones read, and before what they do not.
+if sys.version_info < (3, 11):
+    sys.exit("error: Python is %d.%d, 3.11 or newer is needed"
+             % sys.version_info[:2])

@@ -6,6 +6,7 @@ and gets the results: tools/stick/README.md.  It is written without root, loop
 devices and mounts.
 """
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,8 +14,8 @@ from pathlib import Path
 from tools.build import (BENCH, build_bench, build_selftests, build_sides,
                          describe, image, objects, selftest_names, settings,
                          source)
-from tools.core import (ROOT, SIDES, Fail, Kernel, git, read_json, run_logged,
-                        scratch, shown_path, stage)
+from tools.core import (ROOT, SIDES, Fail, Kernel, git, run_logged, scratch,
+                        shown_path, stage)
 from tools.guest.tiny import closure
 from tools.selftests import YIELD_TESTS, port_tests
 from tools.series.apply import has_yield
@@ -68,9 +69,15 @@ def build_stick(kernel: Kernel) -> Path:
 
 def page(path: Path) -> str:
     """Return the page of a board, results/boards/NAME.md."""
-    found = read_json(path)
+    if not path.is_file():
+        raise Fail(f"BOARD={shown_path(path)}: there is no such file")
+    try:
+        found = json.loads(path.read_text())
+    except ValueError:
+        found = None
     if not isinstance(found, dict) or not {*found} & {*SIDES}:
-        raise Fail(f"BOARD={shown_path(path)} is not from a stick")
+        raise Fail(f"BOARD={shown_path(path)} is not from a stick, or not "
+                   "all of what it wrote")
     table = subprocess.run(
         ["awk", "-f", str(STICK / "table.awk"), str(STICK / "figures"),
          str(path)], capture_output=True, text=True, check=True).stdout

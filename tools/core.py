@@ -483,16 +483,17 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         status = main() or 0
     except Fail as failure:
         text = f"error: {failure}"
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as why:
         status = 130
-        text = "interrupted: nothing is broken, run it again to continue"
+        text = "interrupted: " + (
+            str(why) or "nothing is broken, run it again to continue")
     except BrokenPipeError:
         # Whoever read what it says has ended, as 'head' does.
         status = 141
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as failure:
         advice = {errno.ENOSPC: "make room", errno.EDQUOT: "make room",
-                  errno.EACCES: "make it writable",
+                  errno.EACCES: "make it accessible",
                   errno.EROFS: "make it writable",
                   errno.EPERM: "be the user it belongs to"}
         if failure.errno not in advice:

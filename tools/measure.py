@@ -2,10 +2,10 @@
 """Run the programs of the study on the kernel that runs: make measure.
 
 No kernel is built and nothing is installed: the programs are built below
-build/measure, with python3, gcc and make alone, or taken from there where
-there is no gcc.  What needs root, or a package that is missing, is left out
-with the reason.  The figures go into one JSON file, which names the machine;
-'make report' makes a page of two of them.
+build/measure, with Python, gcc, make and the static C library alone, or taken
+from there where there is no gcc.  What needs root, or a package that is
+missing, is left out with the reason.  The figures go into one JSON file, which
+names the machine; 'make report' makes a page of two of them.
 """
 
 import os
@@ -36,9 +36,10 @@ def build_program(kernel: Kernel, name: str) -> Path:
         return DATA / name
     place = kernel.build / "measure"
     path = place / Path(name).name
-    if not shutil.which("gcc"):
+    if not all(map(shutil.which, ("gcc", "make"))):
         if not path.exists():
-            need_tool("gcc", "gcc make")
+            need_tool("gcc", "gcc make libc6-dev")
+            need_tool("make", "make")
         return path
     place.mkdir(parents=True, exist_ok=True)
     if "/" not in name:
@@ -97,6 +98,11 @@ def run(kernel: Kernel, keys: list[str]) -> None:
                 programs[key] = build_program(kernel, words_of(key, 1)[0])
         except Fail as failure:
             say(f"    left out: {failure}")
+    if not programs:
+        raise Fail("no program could be built or found, so nothing was "
+                   "measured: install a C compiler, make and the static C "
+                   "library (Debian: gcc make libc6-dev; Fedora: gcc make "
+                   "glibc-static), or rt-tests for hackbench")
     say(document["machine"])
     rest = [(number, key) for number in range(1, RUNS + 1) for key in programs]
     while rest:
@@ -114,6 +120,10 @@ def run(kernel: Kernel, keys: list[str]) -> None:
         except Fail as failure:
             say(f"    FAILED: {failure}")
             failed.append(f"{key}.{number}")
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"{shown_path(output)} has what was measured, and another "
+                "run begins anew" if document["cells"] else "") from None
         write_json(output, document)
     for reason, those in skipped.items():
         say(f"skipped, all or a part: {', '.join(those)}: {reason}")

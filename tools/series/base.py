@@ -7,6 +7,7 @@ the source package that the file tools/BASE names.
 
 import os
 import re
+import shutil
 import subprocess
 import urllib.parse
 from pathlib import Path
@@ -67,7 +68,8 @@ def commit_of(kernel: Kernel, name: str) -> str:
 
 def mirror(label: str) -> str:
     """Return where this machine's apt finds "Debian" or "Debian-Security"."""
-    need_tool("apt-get", "apt")
+    if not shutil.which("apt-get"):
+        raise Fail("this is not Debian: there is no apt-get to download with")
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format",
          "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"],
@@ -141,8 +143,8 @@ def from_package(kernel: Kernel) -> str:
     try:
         package = download(kernel, kernel.package, kernel.suite)
     except Fail as failure:
-        raise Fail(f"{failure}\nor give a v{kernel.version} tree with "
-                   "KSRC=path") from None
+        raise Fail(f"{failure}\nwithout that, give a v{kernel.version} tree "
+                   "with KSRC=path") from None
     name = f"refs/packages/{digest(package.name)}"
     if commit := commit_of(kernel, name):
         return commit

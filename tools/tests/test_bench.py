@@ -184,6 +184,56 @@ def test_measure_writes_and_compares(kernel: Kernel, replace, capsys) -> None:
     assert "| no ports | 2528 | 2423 | 2478 | 1 | 2 | 2.00 (worse) |" in text
 
 
+def test_measure_without_a_program_is_an_error(kernel: Kernel, replace,
+                                               capsys) -> None:
+    def no_compiler(*_: Any) -> Path:
+        raise Fail("planted")
+
+    replace(measure, build_program=no_compiler)
+    with pytest.raises(Fail, match="nothing was measured: .*glibc-static"):
+        measure.run(kernel, ["ioperm_turns", "port_readers"])
+    assert "written" not in capsys.readouterr().out
+    assert not kernel.results.exists()
+
+
+@pytest.mark.parametrize("tool", ("gcc", "make"))
+def test_a_program_needs_a_compiler(kernel: Kernel, replace,
+                                    tool: str) -> None:
+    replace(shutil, which=lambda name: name != tool)
+    with pytest.raises(Fail, match=f"the command '{tool}' is missing"):
+        measure.build_program(kernel, "port_readers")
+
+
+def test_an_interrupted_measure_tells_what_is_there(kernel: Kernel,
+                                                    replace) -> None:
+    def run_program(*words: Any) -> dict[str, Any]:
+        if words[2] == 2:
+            raise KeyboardInterrupt
+        return OK
+
+    replace(measure, run_program=run_program,
+            build_program=lambda kernel, name: Path(name))
+    with pytest.raises(KeyboardInterrupt) as found:
+        measure.run(kernel, ["ioperm_turns"])
+    path, = kernel.results.glob("measure-*.json")
+    assert f"{path} has what was measured" in str(found.value)
+
+
+@pytest.mark.parametrize("accel, pages, says", (
+    ("tcg", True, "bench.json, and its pages: 'make publish' takes them"),
+    ("kvm", False, "bench.json, in TSC cycles of KVM, and no page: 'make "
+     "bench ACCEL=tcg' counts instructions, as in README.md\n")))
+def test_bench_tells_what_it_wrote(kernel: Kernel, replace, capsys, accel: str,
+                                   pages: bool, says: str) -> None:
+    wrote = []
+    replace(bench, record=lambda *_: None, build_lock=nullcontext,
+            write_pages=lambda *_: wrote.append("pages"),
+            measure=lambda *_: {"accel": accel, "results": {}},
+            tables=lambda *_: [])
+    bench.main(kernel, Given())
+    assert says in capsys.readouterr().out and bool(wrote) == pages
+
+
 # What is taken of the headers and of the source of each side.
 HEADER = """\
 #define IO_BITMAP_BITS 65536

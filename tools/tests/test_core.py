@@ -92,6 +92,13 @@ def test_a_job_is_the_same_everywhere(box: Box) -> None:
                 say="no kernel can be built below a path with ' '")
     box.refused(main("raise OSError(errno.ENOSPC, 'full', 'a/file')"),
                 say="error: a/file: full: make room and run it again")
+    box.refused(main("raise OSError(errno.EACCES, 'denied', 'a/file')"),
+                say="error: a/file: denied: make it accessible and run it")
+    for words, said in ("", "nothing is broken"), ("a file", "a file\n"):
+        run = box.run(main(f"raise KeyboardInterrupt('{words}')"))
+        assert run.err.startswith(f"interrupted: {said}") and run.status == 130
+    box.refused("import sys\nsys.version_info = 3, 9, 2\nimport tools\n",
+                say="error: Python is 3.9, 3.11 or newer is needed\n")
     process = box.start(main("time.sleep(0.3)", "say('to nobody')"))
     process.stdout.close()
     process.stdout = None

@@ -16,7 +16,7 @@ from conftest import (BASE, COMMITS, FILES, IOPORT, MMAP, ROOT, YIELD, Box,
                       make_kernel, snapshot, write)
 
 from tools.core import Fail, Kernel
-from tools.series.base import download
+from tools.series.base import download, from_package
 
 DEB = "linux-source-7.3_7.3.4-1~bpo13+1_all.deb"
 CONTROL = "Package: linux-source-7.3\nVersion: 7\nArchitecture: all\n" \
@@ -126,7 +126,7 @@ download) printf half >{DEB}; [ -z "$HANG" ] || {{ {wait}; }}
     cp {box.temp}/{DEB} . || {{ echo "E: no way"; exit 100; }} ;;
 esac
 """)
-    run = box.refused("tree", say="    | E: no way\nor give a v7.3")
+    run = box.refused("tree", say="    | E: no way\nwithout that, give a v7.3")
     assert "mend the network" in run.err
     clone, place = make_clone(box.temp / "linux"), box.temp / "package"
     # Some files of a release are named by its .gitignore.
@@ -152,6 +152,14 @@ esac
     shutil.rmtree(box.build / "linux.git")
     (there / DEB).write_text("damaged")
     box.refused("tree", say=f"{DEB} cannot be unpacked")
+
+
+def test_elsewhere_a_tree_is_asked_for(kernel: Kernel, replace) -> None:
+    replace(shutil, which=lambda name: None)
+    kernel.build.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(Fail, match="^this is not Debian: .*\n.*give a v7.3 "
+                       "tree with KSRC=path$"):
+        from_package(kernel)
 
 
 def test_another_user_makes_the_same_commits(box: Box,

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import (ROOT, Box, Files, Run, make_kernel, snapshot, write,
-                      write_program)
+from conftest import (ROOT, Box, Files, Run, commit, git, make_kernel,
+                      snapshot, write, write_program)
 
 APT = "apt-get install -y --no-install-recommends"
 Ask = Callable[..., Run]
@@ -60,6 +60,9 @@ def system(box: Box) -> Box:
     ("report B=/x", "give A= and B=: two files of 'make measure'"),
     ("report A=/x", "A=/x is not a result"),
     ("report A=results/bench.json B=/x", "A=results/bench.json is not a "),
+    ("publish BOARD=/x", "BOARD=/x: there is no such file"),
+    ("publish BOARD=tools", "BOARD=tools: there is no such file"),
+    ("publish BOARD=README.md", "BOARD=README.md is not from a stick, or "),
     ("deb SET=x", "SET=x is not known: use fixes, ports, all"),
     ("deb KCONFIG=/x", "KCONFIG=/x is not there"),
     ("deb KCONFIG=README.md", "KCONFIG=README.md is not the configuration "),
@@ -138,6 +141,60 @@ def test_deps_installs_as_root_what_is_missing_only(system: Box) -> None:
                    "    Need to get 7 MB of archives.\n")
     calls = (system.temp / "calls").read_text().splitlines()
     assert (calls[0], calls[-1]) == ("update", f"{APT[8:]} bc quilt")
+
+
+def test_deps_elsewhere_tells_what_is_needed(system: Box) -> None:
+    """There is no dpkg-query, whether or not a command is missing."""
+    (system.bin / "dpkg-query").unlink()
+    # Apart from the stubs: nothing is ever written through these links.
+    other = system.temp / "other"
+    other.mkdir()
+    for path in Path("/usr/bin").iterdir():
+        if path.name not in ("dpkg-query", "bison"):
+            (other / path.name).symlink_to(path)
+    where = {"PATH": f"{system.bin}:{other}"}
+    notice = "notice: this is not Debian: install what these Debian packages "
+    assert system.done("tools/deps", "tree", **where).out == (
+        notice + "hold: ca-certificates git python3 xz-utils\n")
+    run = system.refused("tools/deps", "bench", say="'bison' is missing",
+                         **where)
+    assert run.out.startswith(notice)
+
+
+def test_an_old_python_makes_no_venv(system: Box) -> None:
+    system.repo.joinpath("tools/__init__.py").write_text(
+        "import sys\nsys.exit('error: old')\n")
+    (system.build / "venv/complete").unlink()
+    system.refused("tools/deps", say="error: old")
+    assert not (system.build / "venv/complete").exists()
+
+
+def test_a_release_leaves_the_tests_out(system: Box) -> None:
+    """Of the files for patch -p1; no later patch changes one of them."""
+    box, place = system, system.repo / "build/release"
+    run = box.run("make", "release")
+    assert run.err.startswith("error: a release is of a commit: run it in a ")
+    assert not place.exists()
+    shutil.rmtree(box.repo / "patches", ignore_errors=True)
+    shutil.copytree(ROOT / "patches", box.repo / "patches")
+    for name in "series", "CHANGELOG.md":
+        shutil.copy(ROOT / name, box.repo)
+    git(box.repo, "init", "-q")
+    commit(box.repo, "all")
+    box.done("make", "release", say="written: build/release/")
+    files = [*place.glob("*/linux-*.patch")]
+    for path in files:
+        changed = re.findall(r"^diff --git a/(\S+)", path.read_text("latin1"),
+                             re.M)
+        assert "arch/x86/kernel/io_bitmap_test.c" in changed
+        assert changed[-1].endswith("/ioperm.rst")
+        # Those of the fixes.
+        assert {name for name in changed if "selftests" in name} == {
+            f"tools/testing/selftests/{name}/Makefile"
+            for name in ("sched", "x86")}
+    tar, = place.glob("*/*.tar.xz")
+    assert len(files) == 3 and "/0017-" in subprocess.getoutput(
+        f"tar -tf {tar}")
 
 
 def test_clean(box: Box) -> None:
@@ -288,6 +345,8 @@ def test_the_verdict(ask: Ask, tmp_path: Path, release: str, config: str,
     ("6.1.0-50-amd64", VOLUNTARY, BAD, "may have been changed"),
     ("6.1.0-50-amd64", NONE, NOT, "'none'"),
     ("6.1.0-50-amd64", GUEST, BAD, "a SEV-ES guest"),
+    ("5.10.0", GUEST, BAD, "a SEV-ES guest"),
+    ("5.4.0-generic", GUEST, UNTOLD, "needs 5.10, or a backport"),
     ("7.3.4+ioport2.0-ports", FULL, FIXED, "'make deb'"),
     ("6.1.0", "CONFIG_ARM64=y\n", UNTOLD, "no configuration of an x86")))
 def test_a_kernel_that_does_not_run(ask: Ask, tmp_path: Path, release: str,
