@@ -885,7 +885,7 @@ static int drop_on_flag(void *parent)
 	return ioperm(IOPORT_POST, 1, 0);
 }
 
-static int tainted(void)
+static int taint_bits(void)
 {
 	FILE *file = fopen("/proc/sys/kernel/tainted", "r");
 	int bits = 0;
@@ -905,7 +905,7 @@ static long drop_together(long rounds)
 {
 	static long double stack[1024];
 	const time_t end = time(NULL) + 2;
-	const int before = tainted();
+	const int before = taint_bits();
 	int delay;
 	pid_t pid;
 
@@ -925,7 +925,7 @@ static long drop_together(long rounds)
 		if (pid < 0 || ioperm(IOPORT_POST, 1, 0) || ioport_wait(pid))
 			return -errno ?: -ECHILD;
 	}
-	return tainted() == before ? 0 : -ENOTRECOVERABLE;
+	return taint_bits() == before ? 0 : -ENOTRECOVERABLE;
 }
 
 SUBTEST(two_drop_the_last_reference, { A, move_to, 1 }, { A, drop_together, 4000 });
