@@ -103,7 +103,7 @@ release: ## write build/release: a file for each kernel, a tarball, checksums
 	$(look)
 	@set -eu; fail() { echo "error: $$*" >&2; exit 1; }; \
 	export GIT_CONFIG_GLOBAL=tools/gitconfig GIT_CONFIG_SYSTEM=/dev/null; \
-	git rev-parse -q --verify HEAD >/dev/null 2>&1 || \
+	[ -e .git ] && git rev-parse -q --verify HEAD >/dev/null 2>&1 || \
 		fail "a release is of a commit: run it in a clone"; \
 	[ -z "$$(git status --porcelain)" ] || fail "commit the changes first: a release is of a commit"; \
 	version=$$(sed -n '/^## /{s/^## \([0-9][0-9.]*\).*/\1/p;q}' CHANGELOG.md); \

@@ -216,7 +216,7 @@ def test_an_interrupted_measure_tells_what_is_there(kernel: Kernel,
     with pytest.raises(KeyboardInterrupt) as found:
         measure.run(kernel, ["ioperm_turns"])
     path, = kernel.results.glob("measure-*.json")
-    assert f"{path} has what was measured" in str(found.value)
+    assert f"{core.shown_path(path)} has what was measured" in str(found.value)
 
 
 @pytest.mark.parametrize("accel, pages, says", (
