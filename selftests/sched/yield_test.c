@@ -82,7 +82,7 @@ static bool has_text(const char *path, const char *word, bool otherwise)
 	char *newline;
 
 	close(fd);
-	if (size <= 0)
+	if (size < 0)
 		return otherwise;
 	newline = strchr(text, '\n');
 	strcpy(newline ?: text + size + 1, " ");
