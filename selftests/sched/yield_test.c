@@ -366,7 +366,7 @@ TEST_F_TIMEOUT(yield, test, 15)
 	.first = { WORKER, _slice, USEC(100), __VA_ARGS__ },		\
 	.nr = _nr, .ms = 500, .least = _least, .most = _most, .limit = _limit
 #define VAIN(_nr, _work, _slice, _vain)					\
-	.first = { WORKER, _slice, USEC(_work) }, .nr = _nr, .ms = 1000, .vain = _vain
+	.first = { WORKER, _slice, USEC(_work) }, .nr = _nr, .ms = 3000, .vain = _vain
 #define SHORT(_nr, _limit)						\
 	.first = { HOG, USEC(1100) }, .others = { WORKER, S2, USEC(2500) }, \
 	.nr = _nr, .ms = 800, .limit = _limit
@@ -386,8 +386,8 @@ CASE(share_batch) { SHARE(1, MSEC(20), 9, 20, 0, .policy = SCHED_BATCH) };
 CASE(share_nice_10) { SHARE(1, MSEC(20), 0.9, 8, 0, .nice = 10) };
 CASE(heavy_group) {
 	SHARE(1, MSEC(20), 35, 60, 0, .weight = "1000"), .others.weight = "100" };
-CASE(vain_500us) { VAIN(3, 500, S2, 25) };
-CASE(vain_100ms_1_hog) { VAIN(1, 2500, MSEC(100), 75) };
+CASE(vain_500us) { VAIN(3, 500, S2, 40) };
+CASE(vain_100ms_1_hog) { VAIN(1, 2500, MSEC(100), 80) };
 CASE(vain_100ms_3_hogs) { VAIN(3, 2500, MSEC(100), 55) };
 CASE(short_slice_1_yielder) { SHORT(1, MSEC(2)) };
 CASE(short_slice_3_yielders) { SHORT(3, MSEC(5)) };

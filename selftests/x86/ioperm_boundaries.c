@@ -232,7 +232,7 @@ TEST_F(unprivileged, invalid_ranges)
  */
 static bool setup(struct __test_metadata *_metadata)
 {
-	const char *reason = ioport_setup();
+	const char *reason = ioport_setup_tracer();
 
 	if (reason)
 		SKIP(return false, "%s", reason);

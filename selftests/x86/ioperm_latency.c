@@ -323,7 +323,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < ARRAY_SIZE(cases); i++)
 		plan += chosen[i];
 	ksft_set_plan(plan);
-	skip = ioport_setup();
+	skip = ioport_setup_tracer();
 	if (!prctl(PR_GET_TSC, &mode) && mode == PR_TSC_SIGSEGV)
 		ksft_exit_skip("the TSC may not be read\n");
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

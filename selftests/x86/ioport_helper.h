@@ -514,4 +514,20 @@ static inline const char *ioport_setup(void)
 	return ioport_skip_reason();
 }
 
+/* As ioport_setup(), for what looks at bitmaps with ptrace() */
+static inline const char *ioport_setup_tracer(void)
+{
+	const char *reason = ioport_setup();
+	pid_t child;
+
+	if (reason)
+		return reason;
+	child = ioport_fork_stopped();
+	if (child == -EPERM)
+		return "ptrace() refused: kernel.yama.ptrace_scope is 3, or seccomp";
+	if (child > 0)
+		ioport_end(child);
+	return NULL;
+}
+
 #endif /* __SELFTESTS_X86_IOPORT_HELPER_H */

@@ -159,7 +159,7 @@ static void expect_regset(struct __test_metadata *_metadata, size_t size, int er
 
 FIXTURE_SETUP(regset)
 {
-	const char *reason = ioport_setup();
+	const char *reason = ioport_setup_tracer();
 	struct user_regs_struct regs;
 	struct iovec iov = { .iov_base = &regs, .iov_len = sizeof(regs) };
 
