@@ -322,10 +322,13 @@ int main(int argc, char **argv)
 		choose("*");
 	for (i = 0; i < ARRAY_SIZE(cases); i++)
 		plan += chosen[i];
-	ksft_set_plan(plan);
-	skip = ioport_setup_tracer();
+	skip = ioport_ptrace_reason();
 	if (!prctl(PR_GET_TSC, &mode) && mode == PR_TSC_SIGSEGV)
-		ksft_exit_skip("the TSC may not be read\n");
+		skip = "the TSC may not be read";
+	if (skip)
+		ksft_exit_skip("%s\n", skip);
+	ksft_set_plan(plan);
+	skip = ioport_setup();
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (sh == MAP_FAILED)
 		ksft_exit_fail_perror("mmap");

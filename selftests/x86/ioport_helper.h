@@ -514,20 +514,20 @@ static inline const char *ioport_setup(void)
 	return ioport_skip_reason();
 }
 
-/* As ioport_setup(), for what looks at bitmaps with ptrace() */
-static inline const char *ioport_setup_tracer(void)
+/* Say why no bitmap can be seen with ptrace(), or NULL */
+static inline const char *ioport_ptrace_reason(void)
 {
-	const char *reason = ioport_setup();
-	pid_t child;
+	pid_t child = ioport_fork_stopped();
 
-	if (reason)
-		return reason;
-	child = ioport_fork_stopped();
-	if (child == -EPERM)
-		return "ptrace() refused: kernel.yama.ptrace_scope is 3, or seccomp";
 	if (child > 0)
 		ioport_end(child);
-	return NULL;
+	return child == -EPERM ?
+	       "ptrace() refused: kernel.yama.ptrace_scope is 3, or seccomp" : NULL;
+}
+
+static inline const char *ioport_setup_tracer(void)
+{
+	return ioport_setup() ?: ioport_ptrace_reason();
 }
 
 #endif /* __SELFTESTS_X86_IOPORT_HELPER_H */
